@@ -1,0 +1,1 @@
+//! Rust client: idempotent producer, consumer with lease renewal, reconnect

@@ -1,0 +1,1 @@
+//! One path in one partition: leases, settles, retries, order by key, books

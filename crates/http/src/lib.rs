@@ -1,0 +1,1 @@
+//! The operator routes: a router over the node's requests and replies

@@ -1,0 +1,1 @@
+//! One shard on one node: admission, batches, waiters, sessions, credit, duties

@@ -1,0 +1,1 @@
+//! Raft driving for one shard, without I/O

@@ -1,0 +1,1 @@
+//! Tokio driver: threads, TCP, admin listener, metrics

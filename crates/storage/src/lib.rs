@@ -1,0 +1,1 @@
+//! Journal, segments and ledger files; all I/O through a Disk

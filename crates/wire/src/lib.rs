@@ -1,0 +1,1 @@
+//! Frames, ops and the error registry of the MortarMQ wire protocol
