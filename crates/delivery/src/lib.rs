@@ -1,1 +1,33 @@
-//! One path in one partition: leases, settles, retries, order by key, books
+//! One path (consumer group) in one partition: leases, settles, retries, order by key, and the books.
+//!
+//! [`PathPartition`] is a pure state machine. It knows nothing of topics, disks or sockets, and has no clock: time, the
+//! group's settings and what is known of the messages come with every call, so that equal calls give equal states on
+//! every replica. It holds no payload and no entry for a message that was never offered: a backlog costs nothing here.
+//!
+//! How a driver calls it, once per applied batch:
+//!
+//! 1. [`PathPartition::end_due`] ends the leases that ran out at the batch's stamp;
+//! 2. [`PathPartition::lease`], [`PathPartition::settle`] and [`PathPartition::end_member`], in the order of the commands;
+//! 3. [`PathPartition::next_due`] says when the next stamp is needed although no command arrives.
+//!
+//! Start reading at [`path_partition`] (the state and its invariants), then [`lease`], [`settle`] and [`ending`].
+
+mod backoff;
+mod key_order;
+mod runs;
+
+pub mod books;
+pub mod ending;
+pub mod entry;
+pub mod lease;
+pub mod path_partition;
+pub mod rules;
+pub mod settle;
+
+pub use books::Books;
+pub use ending::{End, Ended};
+pub use entry::{Entry, Lease, State};
+pub use lease::{Fact, Facts, LeaseLimits, LeaseRequest, LeaseStop, Leased};
+pub use path_partition::PathPartition;
+pub use rules::{Grant, Now, Order, PathRules};
+pub use settle::{Settle, SettleError, Settled};

@@ -1,0 +1,213 @@
+//! How a delivery ends without an ack: its time ran out, it was refused or given back, its member went away.
+
+use mortarmq_types::{Attempt, Cause, DeliveryId, MemberId, Seq};
+
+use crate::{
+    backoff::backoff_ms,
+    entry::{Lease, State},
+    path_partition::PathPartition,
+    rules::{Grant, Now, PathRules},
+};
+
+/// A delivery that ended. There is exactly one for each delivery that was leased.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ended {
+    /// The message.
+    pub seq: Seq,
+    /// The delivery.
+    pub delivery_id: DeliveryId,
+    /// Which attempt it was.
+    pub attempt: Attempt,
+    /// Who held it.
+    pub member: MemberId,
+    /// How it was asked for: the end of a push returns its credit.
+    pub grant: Grant,
+    /// What it took of the byte window.
+    pub size_bytes: u32,
+    /// What ended it.
+    pub end: End,
+}
+
+/// What ended a delivery.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// The message is settled (P6).
+    Acked,
+    /// The message will be delivered again, for this cause (P7).
+    Ended(Cause),
+}
+
+/// Why a delivery ends without settling its message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Failure {
+    /// Its lease ran out.
+    Expired,
+    /// Its member's session ended without a word.
+    Lost,
+    /// Its consumer refused it; 0 asks for the group's backoff.
+    Nacked { delay_ms: u32 },
+    /// It was given back, by its consumer or because the partition was revoked.
+    GivenBack,
+    /// An earlier message of its key, leased together with it, failed (P8).
+    Follower,
+}
+
+impl Failure {
+    pub(crate) const fn cause(self) -> Cause {
+        match self {
+            Self::Expired => Cause::LeaseExpired,
+            Self::Lost => Cause::ConsumerLost,
+            Self::Nacked { .. } => Cause::Nacked,
+            Self::GivenBack | Self::Follower => Cause::Released,
+        }
+    }
+}
+
+impl PathPartition {
+    /// Ends the leases whose deadline has come, makes due retries ready, and forgets old settles.
+    ///
+    /// Each ended delivery and each retry takes one step of the budget; without budget the rest stays for the next call,
+    /// where it is still due. A lease and those that end with it (P8) are never torn apart, so the last ones may
+    /// overdraw the budget, which then is 0.
+    ///
+    /// # Source
+    /// DESIGN section 2, "Time".
+    pub fn end_due(&mut self, now: Now, budget: &mut u32, rules: &PathRules, ended: &mut Vec<Ended>) {
+        self.follow_order(rules.order);
+        while *budget > 0
+            && let Some(&(deadline, seq)) = self.deadlines.first()
+            && deadline <= now.lease
+        {
+            let steps = self.fail(seq, Failure::Expired, rules, now, ended);
+            *budget = budget.saturating_sub(steps);
+        }
+        while *budget > 0
+            && let Some(&(due, seq)) = self.schedule.first()
+            && due <= now.cluster
+        {
+            self.retry_is_due(seq);
+            *budget -= 1;
+        }
+        self.runs.forget(now.cluster, FORGET_PER_CALL);
+    }
+
+    /// Ends the leases of a member: `ConsumerLost` if its session ended without a word, else `Released`.
+    ///
+    /// A lease whose deadline has come ended by that, and says so. The budget is as in [`Self::end_due`].
+    ///
+    /// Returns whether the member holds nothing any more; if not, the budget is spent and the call is to be repeated.
+    ///
+    /// # Source
+    /// Wire rule 6.
+    pub fn end_member(
+        &mut self,
+        member: MemberId,
+        cause: Cause,
+        budget: &mut u32,
+        rules: &PathRules,
+        now: Now,
+        ended: &mut Vec<Ended>,
+    ) -> bool {
+        self.follow_order(rules.order);
+        let left = if cause == Cause::ConsumerLost { Failure::Lost } else { Failure::GivenBack };
+        while let Some(&(_, seq)) = self.holders.range((member, Seq::ZERO)..=(member, Seq::MAX)).next() {
+            if *budget == 0 {
+                return false;
+            }
+            let failure = if self.is_past_deadline(seq, now) { Failure::Expired } else { left };
+            let steps = self.fail(seq, failure, rules, now, ended);
+            *budget = budget.saturating_sub(steps);
+        }
+        true
+    }
+
+    /// Ends a lease, and with it the later ones of its key that were leased together (P8). Returns how many ended.
+    pub(crate) fn fail(
+        &mut self,
+        seq: Seq,
+        failure: Failure,
+        rules: &PathRules,
+        now: Now,
+        ended: &mut Vec<Ended>,
+    ) -> u32 {
+        let key = self.entry(seq).key_hash;
+        let followers = self.followers(key, seq);
+        self.end_one(seq, failure, rules, now, ended);
+        let mut count = 1_u32;
+        for follower in followers {
+            self.end_one(follower, Failure::Follower, rules, now, ended);
+            count = count.saturating_add(1);
+        }
+        count
+    }
+
+    /// A retry's time has come: it waits only for its key now.
+    pub(crate) fn retry_is_due(&mut self, seq: Seq) {
+        let State::Scheduled { due } = self.entry(seq).state else {
+            panic!("invariant 3: message {seq} has a due time and is not scheduled");
+        };
+        self.schedule.remove(&(due, seq));
+        self.wait(seq);
+    }
+
+    /// Takes a lease out of the indexes: from here on nobody holds it.
+    pub(crate) fn forget_lease(&mut self, seq: Seq, lease: &Lease) {
+        let had_deadline = self.deadlines.remove(&(lease.deadline, seq));
+        let had_holder = self.holders.remove(&(lease.member, seq));
+        assert!(had_deadline && had_holder, "P5: the lease {} of message {seq} is not indexed", lease.delivery_id);
+    }
+
+    pub(crate) fn is_past_deadline(&self, seq: Seq, now: Now) -> bool {
+        self.entry(seq).lease().is_some_and(|lease| lease.deadline <= now.lease)
+    }
+
+    fn end_one(&mut self, seq: Seq, failure: Failure, rules: &PathRules, now: Now, ended: &mut Vec<Ended>) {
+        let entry = self.entry(seq);
+        let Some(lease) = entry.lease().copied() else {
+            panic!("P5: a delivery of message {seq} ends and none is live");
+        };
+        ended.push(Ended {
+            seq,
+            delivery_id: lease.delivery_id,
+            attempt: entry.attempt,
+            member: lease.member,
+            grant: lease.grant,
+            size_bytes: entry.size_bytes,
+            end: End::Ended(failure.cause()),
+        });
+        self.forget_lease(seq, &lease);
+        let entry = self.entry_mut(seq);
+        entry.follow(lease.delivery_id, failure);
+        let delay_ms = match failure {
+            Failure::Nacked { delay_ms } if delay_ms != 0 => u64::from(delay_ms),
+            Failure::Nacked { .. } | Failure::Expired | Failure::Lost => {
+                backoff_ms(rules, entry.attempt.get(), seq, lease.delivery_id)
+            }
+            // The first time may be an accident; what is given back again and again must not spin.
+            Failure::GivenBack if entry.given_back >= 2 => {
+                backoff_ms(rules, u32::from(entry.given_back), seq, lease.delivery_id)
+            }
+            Failure::GivenBack | Failure::Follower => 0,
+        };
+        if delay_ms == 0 {
+            self.wait(seq);
+        } else {
+            let due = now.cluster.after_ms(delay_ms);
+            entry.state = State::Scheduled { due };
+            self.schedule.insert((due, seq));
+        }
+    }
+
+    /// Lets a message wait for its turn, which has come unless an earlier one of its key is unsettled.
+    fn wait(&mut self, seq: Seq) {
+        let entry = self.entry_mut(seq);
+        entry.state = State::Waiting;
+        let key = entry.key_hash;
+        if !self.is_held_back(key, seq) {
+            self.ready.insert(seq);
+        }
+    }
+}
+
+/// Old runs of settles that one call forgets: well above what a batch makes, so that they cannot pile up.
+const FORGET_PER_CALL: usize = 128;

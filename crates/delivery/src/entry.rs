@@ -1,0 +1,108 @@
+//! One message below the path's position that is not settled.
+
+use mortarmq_types::{Attempt, Cause, ClusterTime, DeliveryId, KeyHash, LeaseTime, MemberId};
+
+use crate::{ending::Failure, lease::Fact, rules::Grant};
+
+/// What a path remembers of a message that it has passed and that is not settled.
+///
+/// While the message is leased, `attempt`, `cause` and `previous` describe this delivery; otherwise the next one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// The hash of the message's key; [`KeyHash::NONE`] neither waits nor makes others wait.
+    pub key_hash: KeyHash,
+    /// Key, headers and value, in bytes: what the message takes of a byte window.
+    pub size_bytes: u32,
+    /// Which attempt this or the next delivery is.
+    pub attempt: Attempt,
+    /// What ended the delivery before (P7).
+    pub cause: Cause,
+    /// The delivery before, 0 if there was none (P7).
+    pub previous: DeliveryId,
+    /// How often in a row the message was given back; from the second on it backs off.
+    pub given_back: u16,
+    /// Where the message stands.
+    pub state: State,
+}
+
+/// Where an unsettled message stands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum State {
+    /// It can be leased as soon as no earlier message of its key is unsettled.
+    Waiting,
+    /// It backs off, or was nacked with a delay.
+    Scheduled {
+        /// From when on it may be delivered again.
+        due: ClusterTime,
+    },
+    /// A member holds it.
+    Leased(Lease),
+}
+
+/// A live lease: at most one per message and path (P5).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lease {
+    /// Names this delivery; settles carry it.
+    pub delivery_id: DeliveryId,
+    /// Who holds the message.
+    pub member: MemberId,
+    /// How it was asked for.
+    pub grant: Grant,
+    /// The lease is over when lease time reaches this.
+    pub deadline: LeaseTime,
+    /// Whether it was granted in key order, so that everything unsettled before it in its key is leased with it.
+    pub ordered: bool,
+}
+
+impl Entry {
+    /// The entry of a message that was never delivered.
+    pub(crate) const fn new(fact: Fact) -> Self {
+        Self {
+            key_hash: fact.key_hash,
+            size_bytes: fact.size_bytes,
+            attempt: Attempt::FIRST,
+            cause: Cause::First,
+            previous: DeliveryId::ZERO,
+            given_back: 0,
+            state: State::Waiting,
+        }
+    }
+
+    /// The lease, if the message is leased.
+    #[must_use]
+    pub const fn lease(&self) -> Option<&Lease> {
+        match &self.state {
+            State::Leased(lease) => Some(lease),
+            State::Waiting | State::Scheduled { .. } => None,
+        }
+    }
+
+    /// Whether only an earlier message of its key can keep this one from being leased.
+    pub(crate) const fn is_waiting(&self) -> bool {
+        matches!(self.state, State::Waiting)
+    }
+
+    /// Whether `delivery_id` is older than the message's latest delivery.
+    ///
+    /// Only the last two deliveries are known by name; that an older number was this message's is taken on trust, as the
+    /// answer that rests on it changes nothing.
+    pub(crate) fn was_delivered_after(&self, delivery_id: DeliveryId) -> bool {
+        if delivery_id == DeliveryId::ZERO || self.previous == DeliveryId::ZERO {
+            return false;
+        }
+        let latest = self.lease().map_or(self.previous, |lease| lease.delivery_id);
+        delivery_id < latest
+    }
+
+    /// Turns the description of the delivery that ended into that of the next one (P7).
+    pub(crate) fn follow(&mut self, ended: DeliveryId, failure: Failure) {
+        self.cause = failure.cause();
+        self.previous = ended;
+        if self.cause.counts() {
+            self.attempt = Attempt::new(self.attempt.get().saturating_add(1));
+            self.given_back = 0;
+        } else if failure == Failure::GivenBack {
+            self.given_back = self.given_back.saturating_add(1);
+        }
+    }
+}

@@ -1,0 +1,235 @@
+//! The state of one path in one partition.
+//!
+//! # Invariants
+//! 1. All entries lie between the start and the position, and the position is not above what was published (P10).
+//! 2. The leased entries are exactly those with a deadline, and those with a holder (P5).
+//! 3. The scheduled entries are exactly those with a due time.
+//! 4. Under key order the keyed entries are exactly those in a key's queue; otherwise no queue has any.
+//! 5. The ready messages are exactly the waiting ones that no earlier message of their key holds back (P8).
+//! 6. Before a lease that was granted in key order, all that is unsettled in its key is leased to the same member, by
+//!    earlier deliveries of key order (P8).
+//! 7. The books balance (P9).
+//! 8. A message is on its first delivery exactly if there is none before; its live delivery is younger than the one
+//!    before, and no two live deliveries have one number (P7).
+//! 9. What is remembered of settles is consistent in itself, and names no live delivery (P6).
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use mortarmq_types::{Attempt, Cause, ClusterTime, DeliveryId, KeyHash, LeaseTime, MemberId, Seq};
+
+use crate::{
+    books::end_of,
+    entry::{Entry, State},
+    rules::Order,
+    runs::Runs,
+};
+
+/// One path in one partition: which messages are owed, who holds which, and what became of the others.
+///
+/// A driver calls [`Self::end_due`] at every stamp, then [`Self::lease`], [`Self::settle`] and [`Self::end_member`] as the
+/// commands come. The size grows with the unsettled messages below the position and the lately settled ones, never with
+/// the backlog.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PathPartition {
+    /// The first sequence the path owes.
+    pub(crate) start: Seq,
+    /// All below was offered. It never goes back (P10).
+    pub(crate) position: Seq,
+    /// Every message below the position that is not settled.
+    pub(crate) entries: BTreeMap<Seq, Entry>,
+    /// The order that the indexes below are made for.
+    pub(crate) order: Order,
+    /// The queue of each key: its unsettled messages below the position.
+    pub(crate) keyed: BTreeSet<(KeyHash, Seq)>,
+    /// What can be leased now.
+    pub(crate) ready: BTreeSet<Seq>,
+    /// What waits for a time.
+    pub(crate) schedule: BTreeSet<(ClusterTime, Seq)>,
+    /// When each lease ends.
+    pub(crate) deadlines: BTreeSet<(LeaseTime, Seq)>,
+    /// What each member holds.
+    pub(crate) holders: BTreeSet<(MemberId, Seq)>,
+    /// Settles that may be repeated.
+    pub(crate) runs: Runs,
+    /// Messages that were acked.
+    pub(crate) delivered: u64,
+    /// Deliveries after a message's first, by the number of their cause.
+    pub(crate) retries_by: [u64; Cause::ALL.len()],
+}
+
+impl PathPartition {
+    /// A path that owes every message from `start` on.
+    #[must_use]
+    pub fn new(start: Seq) -> Self {
+        // Sequence 0 is nobody's: a path that starts "at 0" starts at the first message.
+        let start = start.max(Seq::FIRST);
+        Self {
+            start,
+            position: start,
+            entries: BTreeMap::new(),
+            order: Order::Key,
+            keyed: BTreeSet::new(),
+            ready: BTreeSet::new(),
+            schedule: BTreeSet::new(),
+            deadlines: BTreeSet::new(),
+            holders: BTreeSet::new(),
+            runs: Runs::default(),
+            delivered: 0,
+            retries_by: [0; Cause::ALL.len()],
+        }
+    }
+
+    /// The first sequence that the path owes.
+    #[must_use]
+    pub const fn start(&self) -> Seq {
+        self.start
+    }
+
+    /// The lowest sequence that was never offered.
+    #[must_use]
+    pub const fn position(&self) -> Seq {
+        self.position
+    }
+
+    /// Live leases.
+    #[must_use]
+    pub fn in_flight(&self) -> u64 {
+        self.deadlines.len() as u64
+    }
+
+    /// Messages whose backoff or delay runs.
+    #[must_use]
+    pub fn scheduled(&self) -> u64 {
+        self.schedule.len() as u64
+    }
+
+    /// Unsettled messages below the position.
+    #[must_use]
+    pub fn passed_over(&self) -> u64 {
+        self.entries.len() as u64
+    }
+
+    /// Messages below the position that could be leased right now.
+    #[must_use]
+    pub fn ready_messages(&self) -> u64 {
+        self.ready.len() as u64
+    }
+
+    /// Runs of settles that are remembered: what this path has of the shard's entries, next to [`Self::passed_over`].
+    #[must_use]
+    pub fn settled_runs(&self) -> u64 {
+        self.runs.len() as u64
+    }
+
+    /// When the next lease ends or the next retry is due, given the sum of all gaps.
+    ///
+    /// It says nothing of old settles, which may wait to be forgotten until something else happens.
+    #[must_use]
+    pub fn next_due(&self, gaps_ms: u64) -> Option<ClusterTime> {
+        let lease = self.deadlines.first().map(|(deadline, _)| ClusterTime::new(deadline.get()).after_ms(gaps_ms));
+        let retry = self.schedule.first().map(|(due, _)| *due);
+        match (lease, retry) {
+            (Some(lease), Some(retry)) => Some(lease.min(retry)),
+            (lease, retry) => lease.or(retry),
+        }
+    }
+
+    /// Where a message stands; `None` if it is settled, or was never offered, or does not exist.
+    #[must_use]
+    pub fn lease_of(&self, seq: Seq) -> Option<&Entry> {
+        self.entries.get(&seq)
+    }
+
+    /// Checks every numbered invariant. Costs far more than any other call: for tests and the simulator.
+    ///
+    /// # Panics
+    /// When one does not hold.
+    pub fn check(&self, last_seq: Seq) {
+        self.check_indexes();
+        self.check_key_order();
+        let end = end_of(last_seq).max(self.start);
+        assert!(self.position <= end, "invariant 1, P10: position {} passed {last_seq}", self.position);
+        let lowest = self.entries.first_key_value().map_or(self.position, |(seq, _)| *seq);
+        let highest = self.entries.last_key_value().map(|(seq, _)| *seq);
+        assert!(self.start <= lowest, "invariant 1: message {lowest} lies below the start {}", self.start);
+        assert!(highest < Some(self.position), "invariant 1: {highest:?} lies above the position {}", self.position);
+        let books = self.books(last_seq);
+        assert_eq!(books.difference(), 0, "invariant 7, P9: {books:?}");
+        self.check_deliveries();
+    }
+
+    fn check_indexes(&self) {
+        let (mut leased, mut scheduled) = (0, 0);
+        for (seq, entry) in &self.entries {
+            match &entry.state {
+                State::Waiting => {}
+                State::Scheduled { due } => {
+                    scheduled += 1;
+                    assert!(self.schedule.contains(&(*due, *seq)), "invariant 3: {seq} is scheduled without a time");
+                }
+                State::Leased(lease) => {
+                    leased += 1;
+                    let has_deadline = self.deadlines.contains(&(lease.deadline, *seq));
+                    let has_holder = self.holders.contains(&(lease.member, *seq));
+                    assert!(has_deadline && has_holder, "invariant 2, P5: the lease of {seq} would never end");
+                }
+            }
+        }
+        assert_eq!(self.deadlines.len(), leased, "invariant 2, P5: deadlines without a lease");
+        assert_eq!(self.holders.len(), leased, "invariant 2, P5: holders without a lease");
+        assert_eq!(self.schedule.len(), scheduled, "invariant 3: due times without a scheduled message");
+    }
+
+    fn check_key_order(&self) {
+        let mut ahead: BTreeMap<KeyHash, &Entry> = BTreeMap::new();
+        let (mut queued, mut ready) = (0, 0);
+        for (seq, entry) in &self.entries {
+            let has_queue = self.order == Order::Key && entry.key_hash.is_some();
+            queued += usize::from(has_queue);
+            let is_queued = self.keyed.contains(&(entry.key_hash, *seq));
+            assert_eq!(is_queued, has_queue, "invariant 4: message {seq} in the queue of its key");
+            let before = if has_queue { ahead.insert(entry.key_hash, entry) } else { None };
+            let is_free = entry.is_waiting() && before.is_none();
+            ready += usize::from(is_free);
+            assert_eq!(self.ready.contains(seq), is_free, "invariant 5, P8: message {seq} among the ready");
+            if let (Some(lease), Some(before)) = (entry.lease().filter(|lease| lease.ordered), before) {
+                let together = before.lease().is_some_and(|earlier| {
+                    earlier.ordered && earlier.member == lease.member && earlier.delivery_id < lease.delivery_id
+                });
+                assert!(together, "invariant 6, P8: message {seq} overtook {before:?}");
+            }
+        }
+        assert_eq!(self.keyed.len(), queued, "invariant 4: queues hold messages that are not there");
+        assert_eq!(self.ready.len(), ready, "invariant 5: ready messages that are not there");
+    }
+
+    fn check_deliveries(&self) {
+        let mut live: BTreeSet<DeliveryId> = BTreeSet::new();
+        for (seq, entry) in &self.entries {
+            let is_first = entry.cause == Cause::First;
+            assert_eq!(is_first, entry.previous == DeliveryId::ZERO, "invariant 8, P7: {seq} has a cause and no past");
+            assert!(entry.attempt >= Attempt::FIRST, "invariant 8, P7: {seq} has attempt 0");
+            if let Some(lease) = entry.lease() {
+                let is_younger = entry.previous < lease.delivery_id;
+                assert!(is_younger, "invariant 8, P7: delivery {} of {seq} follows itself", lease.delivery_id);
+                assert!(live.insert(lease.delivery_id), "invariant 8, P5: two leases are number {}", lease.delivery_id);
+                let settled = self.runs.kind_of(*seq, lease.delivery_id, ClusterTime::ZERO);
+                assert_eq!(settled, None, "invariant 9, P6: the live delivery {} was settled", lease.delivery_id);
+            }
+        }
+        self.runs.check();
+    }
+
+    /// The entry of a message that an index names.
+    pub(crate) fn entry(&self, seq: Seq) -> &Entry {
+        self.entries.get(&seq).unwrap_or_else(|| panic!("an index names message {seq}, which has no entry"))
+    }
+
+    /// As [`Self::entry`], to change it.
+    pub(crate) fn entry_mut(&mut self, seq: Seq) -> &mut Entry {
+        self.entries.get_mut(&seq).unwrap_or_else(|| panic!("an index names message {seq}, which has no entry"))
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,146 @@
+//! What a consumer says about a message it holds: done, refused, given back, still at work.
+
+use mortarmq_types::{DeliveryId, Seq};
+
+use crate::{
+    ending::{End, Ended, Failure},
+    entry::{Entry, Lease, State},
+    path_partition::PathPartition,
+    rules::{Now, PathRules},
+    runs::Kind,
+};
+
+/// What a consumer says about a delivery.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Settle {
+    /// The message is done (P6).
+    Ack,
+    /// The message is to be delivered again; counts an attempt.
+    Nack {
+        /// After this long; 0 = after the group's backoff.
+        delay_ms: u32,
+    },
+    /// The message is given back; does not count.
+    Release,
+    /// The consumer is still at work: the lease runs `lease_ms` from now.
+    Extend,
+}
+
+/// That a settle is answered with OK.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Settled {
+    /// It was done now.
+    Done,
+    /// It was done before; this is a repetition and changed nothing.
+    Again,
+}
+
+/// Why a settle is refused. The message is unchanged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SettleError {
+    /// The message was delivered again since: `STALE_OWNER`.
+    #[error("the message was delivered again since")]
+    Stale,
+    /// The delivery is not live and how it ended is not known: `UNKNOWN_DELIVERY`, outcome unknown.
+    #[error("no such delivery is live, and how it ended is not remembered")]
+    Unknown,
+}
+
+impl PathPartition {
+    /// Applies what a consumer says about the delivery `delivery_id` of the message `seq`.
+    ///
+    /// All deliveries that end by it are pushed to `ended`: the settled one first, then those of its key that end with it.
+    /// A settle of a lease whose deadline has come ends that lease as expired, and is then refused.
+    ///
+    /// # Durability
+    /// Nothing yet: the caller confirms to the client only after this command is committed.
+    /// # Errors
+    /// [`SettleError::Stale`] if the message was delivered again since, else [`SettleError::Unknown`].
+    /// # Source
+    /// P5, P6; wire rule 3. Settles name the delivery, not the message, so that one delayed on an old connection cannot
+    /// settle a later attempt.
+    pub fn settle(
+        &mut self,
+        seq: Seq,
+        delivery_id: DeliveryId,
+        how: Settle,
+        rules: &PathRules,
+        now: Now,
+        ended: &mut Vec<Ended>,
+    ) -> Result<Settled, SettleError> {
+        self.follow_order(rules.order);
+        let lease = self.entries.get(&seq).and_then(Entry::lease).copied();
+        let Some(lease) = lease.filter(|lease| lease.delivery_id == delivery_id) else {
+            return self.answer_settled(seq, delivery_id, how, now);
+        };
+        if lease.deadline <= now.lease {
+            self.fail(seq, Failure::Expired, rules, now, ended);
+            return Err(SettleError::Unknown);
+        }
+        match how {
+            Settle::Ack => {
+                self.ack(seq, lease, ended);
+                self.runs.remember(seq, delivery_id, Kind::Ack, now.cluster);
+            }
+            Settle::Nack { delay_ms } => {
+                self.fail(seq, Failure::Nacked { delay_ms }, rules, now, ended);
+                self.runs.remember(seq, delivery_id, Kind::Nack, now.cluster);
+            }
+            Settle::Release => {
+                self.fail(seq, Failure::GivenBack, rules, now, ended);
+                self.runs.remember(seq, delivery_id, Kind::Release, now.cluster);
+            }
+            Settle::Extend => self.extend(seq, lease, rules, now),
+        }
+        Ok(Settled::Done)
+    }
+
+    /// Answers a settle whose delivery is not live, from what is remembered.
+    fn answer_settled(&self, seq: Seq, delivery_id: DeliveryId, how: Settle, now: Now) -> Result<Settled, SettleError> {
+        let remembered = self.runs.kind_of(seq, delivery_id, now.cluster);
+        if remembered.is_some() && remembered == how.kind() {
+            return Ok(Settled::Again);
+        }
+        match self.entries.get(&seq) {
+            Some(entry) if entry.was_delivered_after(delivery_id) => Err(SettleError::Stale),
+            Some(_) | None => Err(SettleError::Unknown),
+        }
+    }
+
+    fn ack(&mut self, seq: Seq, lease: Lease, ended: &mut Vec<Ended>) {
+        self.forget_lease(seq, &lease);
+        let Some(entry) = self.entries.remove(&seq) else {
+            panic!("P6: message {seq} is acked and not there");
+        };
+        self.delivered += 1;
+        self.leave_key(entry.key_hash, seq);
+        ended.push(Ended {
+            seq,
+            delivery_id: lease.delivery_id,
+            attempt: entry.attempt,
+            member: lease.member,
+            grant: lease.grant,
+            size_bytes: entry.size_bytes,
+            end: End::Acked,
+        });
+    }
+
+    fn extend(&mut self, seq: Seq, lease: Lease, rules: &PathRules, now: Now) {
+        let deadline = now.lease.after_ms(rules.lease_ms);
+        self.deadlines.remove(&(lease.deadline, seq));
+        self.deadlines.insert((deadline, seq));
+        self.entry_mut(seq).state = State::Leased(Lease { deadline, ..lease });
+    }
+}
+
+impl Settle {
+    /// What is remembered of it; an extension ends nothing.
+    const fn kind(self) -> Option<Kind> {
+        match self {
+            Self::Ack => Some(Kind::Ack),
+            Self::Nack { .. } => Some(Kind::Nack),
+            Self::Release => Some(Kind::Release),
+            Self::Extend => None,
+        }
+    }
+}

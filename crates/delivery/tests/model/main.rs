@@ -1,0 +1,374 @@
+//! Drives [`PathPartition`] and a naive model of the contract with the same random commands, and compares every answer,
+//! every lease, every end and every counter.
+//!
+//! A failure prints the shortest history that was found. `PROPTEST_RNG_SEED=N` tries other histories.
+
+mod naive;
+
+use std::collections::BTreeMap;
+
+use mortarmq_delivery::{
+    Ended, Fact, Facts, Grant, LeaseLimits, LeaseRequest, LeaseStop, Now, Order, PathPartition, PathRules, Settle,
+    SettleError, Settled, State,
+};
+use mortarmq_types::{Cause, ClusterTime, DeliveryId, KeyHash, LeaseTime, MemberId, Seq};
+use naive::{Model, Status, Why};
+use proptest::{
+    collection::vec,
+    prelude::{Just, Strategy, any},
+    prop_oneof,
+    test_runner::{Config, RngSeed, TestRunner},
+};
+
+#[derive(Clone, Debug)]
+enum Command {
+    Publish { key: u64, size_bytes: u32 },
+    Lease { member: u64, pull: bool, limits: LeaseLimits, known: u64 },
+    Settle { which: usize, how: Settle, twist: Twist },
+    Pass { ms: u64, is_gap: bool },
+    PassToNextDue,
+    EndDue { budget: u32 },
+    EndMember { member: u64, cause: Cause, budget: u32 },
+    SetOrder { order: Order },
+}
+
+/// How a settle differs from one that names a delivery rightly.
+#[derive(Clone, Copy, Debug)]
+enum Twist {
+    None,
+    OtherSeq(u64),
+    OtherId(u64),
+}
+
+struct Known<'a> {
+    model: &'a Model,
+    to: u64,
+}
+
+impl Facts for Known<'_> {
+    fn fact(&self, seq: Seq) -> Option<Fact> {
+        (seq.get() <= self.to).then(|| self.model.message(seq.get()).fact)
+    }
+}
+
+struct Pair<'a> {
+    real: PathPartition,
+    model: Model,
+    rules: PathRules,
+    cluster_ms: u64,
+    gaps_ms: u64,
+    real_last: DeliveryId,
+    model_last: u64,
+    /// Every delivery that was leased.
+    deliveries: Vec<(u64, u64)>,
+    /// How often each interesting thing happened: proof that the histories reach it.
+    seen: &'a mut BTreeMap<String, u64>,
+}
+
+impl Pair<'_> {
+    fn now(&self) -> Now {
+        Now { cluster: ClusterTime::new(self.cluster_ms), lease: LeaseTime::new(self.cluster_ms - self.gaps_ms) }
+    }
+
+    fn apply(&mut self, command: &Command) {
+        match command {
+            Command::Publish { key, size_bytes } => {
+                let fact = Fact { key_hash: KeyHash::new(*key), size_bytes: *size_bytes, expires_at_ms: 0 };
+                self.model.publish(fact);
+            }
+            Command::Lease { member, pull, limits, known } => {
+                let grant = if *pull { Grant::Pull } else { Grant::Push };
+                self.lease(MemberId::new(*member), grant, *limits, *known);
+            }
+            Command::Settle { which, how, twist } => self.settle(*which, *how, *twist),
+            Command::Pass { ms, is_gap } => {
+                self.cluster_ms += ms;
+                self.gaps_ms += if *is_gap { *ms } else { 0 };
+            }
+            Command::PassToNextDue => {
+                let due = self.real.next_due(self.gaps_ms).map_or(0, ClusterTime::get);
+                self.cluster_ms = self.cluster_ms.max(due);
+            }
+            Command::EndDue { budget } => {
+                let (mut real, mut model) = ((*budget, Vec::new()), (*budget, Vec::new()));
+                self.real.end_due(self.now(), &mut real.0, &self.rules, &mut real.1);
+                self.model.end_due(self.now(), &mut model.0, &self.rules, &self.real, &mut model.1);
+                assert_eq!(real, model, "what was due");
+                self.saw_ended("due", &real.1);
+            }
+            Command::EndMember { member, cause, budget } => {
+                let member = MemberId::new(*member);
+                let why = if *cause == Cause::ConsumerLost { Why::Lost } else { Why::GivenBack };
+                let (mut real, mut model) = ((*budget, Vec::new()), (*budget, Vec::new()));
+                let now = self.now();
+                let done = self.real.end_member(member, *cause, &mut real.0, &self.rules, now, &mut real.1);
+                let model_done =
+                    self.model.end_member(member, why, &mut model.0, &self.rules, now, &self.real, &mut model.1);
+                assert_eq!((done, real.clone()), (model_done, model), "what the member held");
+                self.saw_ended("member", &real.1);
+                self.saw(format!("member done {done}"));
+            }
+            Command::SetOrder { order } => self.rules.order = *order,
+        }
+        self.compare();
+    }
+
+    fn lease(&mut self, member: MemberId, grant: Grant, limits: LeaseLimits, known: u64) {
+        let last_seq = Seq::new(self.model.last_seq());
+        let request = LeaseRequest { member, grant, limits, last_seq, now: self.now() };
+        let to = self.model.position.saturating_add(known).min(self.model.last_seq());
+        let (mut real, mut model) = (Vec::new(), Vec::new());
+        let facts = Known { model: &self.model, to };
+        let stop = self.real.lease(&request, &self.rules, &facts, &mut self.real_last, &mut real);
+        let model_stop = self.model.lease(&request, &self.rules, to, &mut self.model_last, &mut model);
+        assert_eq!((stop, &real), (model_stop, &model), "what is leased");
+        assert_eq!(self.real_last.get(), self.model_last);
+        self.deliveries.extend(real.iter().map(|leased| (leased.seq.get(), leased.delivery_id.get())));
+        self.saw(match stop {
+            LeaseStop::FactsMissing { .. } => "stop FactsMissing".to_owned(),
+            other => format!("stop {other:?}"),
+        });
+        for leased in &real {
+            self.saw(format!("leased {}", leased.cause));
+        }
+    }
+
+    fn settle(&mut self, which: usize, how: Settle, twist: Twist) {
+        // Mostly one of the latest deliveries, so that many are live.
+        let (mut seq, mut id) = match self.deliveries.len() {
+            0 => (1, 1),
+            count => self.deliveries[count - 1 - which % count.min(if which.is_multiple_of(4) { count } else { 6 })],
+        };
+        match twist {
+            Twist::None => {}
+            Twist::OtherSeq(other) => seq = other,
+            Twist::OtherId(other) => id = other,
+        }
+        let (mut real, mut model) = (Vec::new(), Vec::new());
+        let now = self.now();
+        let answer = self.real.settle(Seq::new(seq), DeliveryId::new(id), how, &self.rules, now, &mut real);
+        let answers = self.model.settle((seq, id), how, &self.rules, now, &self.real, &mut model);
+        assert!(answers.contains(&answer), "answer {answer:?}, right would be {answers:?}");
+        assert_eq!(real, model, "what the settle ended");
+        let what = match how {
+            Settle::Ack => "ack",
+            Settle::Nack { .. } => "nack",
+            Settle::Release => "release",
+            Settle::Extend => "extend",
+        };
+        match answer {
+            Ok(Settled::Done) => self.saw(format!("{what} done")),
+            Ok(Settled::Again) => self.saw(format!("{what} again")),
+            Err(SettleError::Stale) => self.saw(format!("{what} stale")),
+            Err(SettleError::Unknown) => self.saw(format!("{what} unknown")),
+        }
+        self.saw_ended(what, &real);
+    }
+
+    /// Compares everything that can be seen.
+    fn compare(&self) {
+        let (real, model) = (&self.real, &self.model);
+        let last_seq = Seq::new(model.last_seq());
+        real.check(last_seq);
+        let passed = model.passed();
+        assert_eq!(real.position().get(), model.position);
+        assert_eq!(real.passed_over(), passed.len() as u64);
+        assert_eq!(real.in_flight(), model.leased().len() as u64);
+        assert_eq!(real.scheduled(), model.scheduled().len() as u64);
+        assert_eq!(real.ready_messages(), model.ready(u64::MAX).len() as u64);
+        for cause in Cause::ALL {
+            let retries = model.retries.iter().filter(|retry| *retry == cause).count() as u64;
+            assert_eq!(real.retries_by(*cause), retries, "retries by {cause}");
+        }
+        let is_owed = |seq: &u64| model.message(*seq).status != Status::Acked;
+        let unsettled = (model.start..=model.last_seq()).filter(is_owed).count() as u64;
+        let books = real.books(last_seq);
+        assert_eq!((books.depth, books.delivered), (unsettled, model.delivered), "P9");
+        assert_eq!(books.difference(), 0, "P9");
+        let floor = (model.start..=model.last_seq()).find(|seq| is_owed(seq));
+        assert_eq!(real.floor(last_seq).get(), floor.unwrap_or(model.last_seq() + 1));
+        let deadline = |seq: &u64| model.message(*seq).deliveries.last().unwrap().deadline + self.gaps_ms;
+        let next_lease = model.leased().iter().map(deadline).min();
+        let next_retry = model.scheduled().first().map(|(due, _)| *due);
+        let next_due = next_lease.into_iter().chain(next_retry).min();
+        assert_eq!(real.next_due(self.gaps_ms).map(ClusterTime::get), next_due);
+        for seq in 1..=model.last_seq() {
+            self.compare_message(seq, passed.contains(&seq));
+        }
+    }
+
+    fn compare_message(&self, seq: u64, is_passed: bool) {
+        let entry = self.real.lease_of(Seq::new(seq));
+        assert_eq!(entry.is_some(), is_passed, "message {seq}");
+        let Some(entry) = entry else { return };
+        let message = self.model.message(seq);
+        let past = message.deliveries.len() - usize::from(message.status == Status::Leased);
+        let previous = if past == 0 { 0 } else { message.deliveries[past - 1].id };
+        assert_eq!((entry.attempt.get(), entry.cause), (message.attempt, message.cause), "message {seq}");
+        assert_eq!(entry.previous.get(), previous, "message {seq}");
+        match (&entry.state, message.status) {
+            (State::Waiting, Status::Waiting) => {}
+            (State::Scheduled { due }, Status::Scheduled(model_due)) => assert_eq!(due.get(), model_due),
+            (State::Leased(lease), Status::Leased) => {
+                let delivery = message.deliveries.last().unwrap();
+                assert_eq!(lease.delivery_id.get(), delivery.id);
+                assert_eq!((lease.member, lease.grant), (delivery.member, delivery.grant));
+                assert_eq!(lease.deadline.get(), delivery.deadline);
+            }
+            (state, status) => panic!("message {seq} is {state:?}, not {status:?}"),
+        }
+    }
+
+    fn saw(&mut self, what: String) {
+        *self.seen.entry(what).or_default() += 1;
+    }
+
+    fn saw_ended(&mut self, by: &str, ended: &[Ended]) {
+        if ended.len() > 1 {
+            self.saw(format!("{by} ended several"));
+        }
+        for end in ended {
+            self.saw(format!("{by} {:?}", end.end));
+        }
+    }
+}
+
+fn limits() -> impl Strategy<Value = LeaseLimits> {
+    let messages = prop_oneof![8 => 1_u32..6, 1 => Just(0), 1 => Just(u32::MAX)];
+    let bytes = prop_oneof![3 => Just(u64::MAX), 2 => 0_u64..60];
+    let steps = prop_oneof![6 => Just(1000_u32), 2 => 0_u32..6];
+    (messages, bytes, steps, any::<bool>()).prop_map(|(messages, bytes, steps, first_may_exceed_bytes)| LeaseLimits {
+        messages,
+        bytes,
+        steps,
+        first_may_exceed_bytes,
+    })
+}
+
+fn settle() -> impl Strategy<Value = Command> {
+    let delay = prop_oneof![2 => Just(0_u32), 1 => 1_u32..3000];
+    let how = prop_oneof![
+        4 => Just(Settle::Ack),
+        3 => delay.prop_map(|delay_ms| Settle::Nack { delay_ms }),
+        2 => Just(Settle::Release),
+        1 => Just(Settle::Extend),
+    ];
+    let any_number = prop_oneof![6 => 0_u64..40, 1 => Just(u64::MAX), 1 => any::<u64>()];
+    let twist = prop_oneof![
+        14 => Just(Twist::None),
+        1 => any_number.clone().prop_map(Twist::OtherSeq),
+        1 => any_number.prop_map(Twist::OtherId),
+    ];
+    (any::<usize>(), how, twist).prop_map(|(which, how, twist)| Command::Settle { which, how, twist })
+}
+
+fn command() -> impl Strategy<Value = Command> {
+    let key = prop_oneof![1 => Just(0_u64), 3 => Just(7), 1 => Just(8), 1 => Just(u64::MAX)];
+    let known = prop_oneof![6 => Just(u64::MAX), 1 => 0_u64..3];
+    let ms =
+        prop_oneof![4 => 0_u64..700, 2 => 900_u64..2100, 1 => Just(20_000), 1 => 59_000_u64..61_001, 1 => Just(70_001)];
+    let budget = prop_oneof![2 => Just(1000_u32), 1 => 0_u32..4];
+    let cause = prop_oneof![Just(Cause::ConsumerLost), Just(Cause::Released)];
+    let order = prop_oneof![Just(Order::Key), Just(Order::None)];
+    prop_oneof![
+        24 => (key, 0_u32..30).prop_map(|(key, size_bytes)| Command::Publish { key, size_bytes }),
+        24 => (0_u64..3, any::<bool>(), limits(), known)
+            .prop_map(|(member, pull, limits, known)| Command::Lease { member, pull, limits, known }),
+        36 => settle(),
+        10 => (ms, proptest::bool::weighted(0.2)).prop_map(|(ms, is_gap)| Command::Pass { ms, is_gap }),
+        4 => Just(Command::PassToNextDue),
+        8 => budget.clone().prop_map(|budget| Command::EndDue { budget }),
+        4 => (0_u64..3, cause, budget).prop_map(|(member, cause, budget)| Command::EndMember { member, cause, budget }),
+        1 => order.prop_map(|order| Command::SetOrder { order }),
+    ]
+}
+
+fn rules() -> impl Strategy<Value = PathRules> {
+    let order = prop_oneof![4 => Just(Order::Key), 1 => Just(Order::None)];
+    let base = prop_oneof![Just(0_u64), Just(1), Just(100), Just(1000)];
+    let passed_over = prop_oneof![3 => Just(1000_u32), 1 => 0_u32..6];
+    let in_flight = prop_oneof![3 => Just(0_u32), 1 => 1_u32..5];
+    (order, base, 0_u64..5000, passed_over, in_flight).prop_map(|(order, base, max, max_passed_over, max_in_flight)| {
+        PathRules {
+            order,
+            lease_ms: 1000,
+            backoff_base_ms: base,
+            backoff_max_ms: max,
+            max_passed_over,
+            max_in_flight,
+            max_attempts: 0,
+        }
+    })
+}
+
+#[test]
+fn delivery_does_what_the_naive_model_does() {
+    // Goal: P4 to P9 in one partition, whatever the order of commands. Method: 5,000 random histories of 30 to 80 commands.
+    let mut config = Config { cases: 5000, failure_persistence: None, ..Config::default() };
+    if config.rng_seed == RngSeed::Random {
+        config.rng_seed = RngSeed::Fixed(7188);
+    }
+    let seen = std::cell::RefCell::new(BTreeMap::new());
+    let history = (1_u64..4, rules(), vec(command(), 30..80));
+    let verdict = TestRunner::new(config).run(&history, |(start, rules, commands)| {
+        let mut pair = Pair {
+            real: PathPartition::new(Seq::new(start)),
+            model: Model::new(start),
+            rules,
+            cluster_ms: 5000,
+            gaps_ms: 0,
+            real_last: DeliveryId::ZERO,
+            model_last: 0,
+            deliveries: Vec::new(),
+            seen: &mut seen.borrow_mut(),
+        };
+        for command in &commands {
+            pair.apply(command);
+        }
+        Ok(())
+    });
+    if let Err(failure) = verdict {
+        panic!("{failure}");
+    }
+    let seen = seen.into_inner();
+    for what in REACHED {
+        assert!(seen.get(*what).is_some_and(|times| *times >= 50), "the histories hardly reach {what:?}: {seen:#?}");
+    }
+}
+
+/// What the histories must reach often, or the comparison proves little.
+const REACHED: &[&str] = &[
+    "stop NothingReady",
+    "stop LimitReached",
+    "stop StepsSpent",
+    "stop FactsMissing",
+    "stop PassedOverFull",
+    "stop InFlightFull",
+    "leased first",
+    "leased lease_expired",
+    "leased nacked",
+    "leased consumer_lost",
+    "leased released",
+    "ack done",
+    "ack again",
+    "ack stale",
+    "ack unknown",
+    "nack done",
+    "nack again",
+    "nack stale",
+    "release done",
+    "release again",
+    "extend done",
+    "extend unknown",
+    "nack ended several",
+    "release ended several",
+    "due ended several",
+    "member ended several",
+    "ack Ended(LeaseExpired)",
+    "due Ended(LeaseExpired)",
+    "due Ended(Released)",
+    "member Ended(ConsumerLost)",
+    "member Ended(Released)",
+    "member Ended(LeaseExpired)",
+    "member done false",
+];

@@ -1,0 +1,459 @@
+//! The contract of one path in one partition, written as plainly as possible: one list of messages, each with the list
+//! of its deliveries, and every question answered by looking at all of them.
+
+use mortarmq_delivery::{
+    End, Ended, Fact, Grant, LeaseRequest, LeaseStop, Leased, Now, Order, PathPartition, PathRules, Settle,
+    SettleError, Settled, State,
+};
+use mortarmq_types::{Attempt, Cause, ClusterTime, DeliveryId, LeaseTime, MemberId, Seq};
+
+pub(crate) struct Model {
+    pub(crate) start: u64,
+    pub(crate) position: u64,
+    /// Message `n` has sequence `n + 1`.
+    pub(crate) messages: Vec<Message>,
+    pub(crate) order: Order,
+    pub(crate) calls: u64,
+    pub(crate) delivered: u64,
+    pub(crate) retries: Vec<Cause>,
+}
+
+pub(crate) struct Message {
+    pub(crate) fact: Fact,
+    pub(crate) status: Status,
+    pub(crate) attempt: u32,
+    pub(crate) cause: Cause,
+    pub(crate) given_back: u32,
+    pub(crate) deliveries: Vec<Delivery>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Status {
+    Waiting,
+    Scheduled(u64),
+    Leased,
+    Acked,
+}
+
+pub(crate) struct Delivery {
+    pub(crate) id: u64,
+    pub(crate) member: MemberId,
+    pub(crate) grant: Grant,
+    pub(crate) deadline: u64,
+    /// The call that leased it, as long as its order counts.
+    pub(crate) together: Option<u64>,
+    /// What a consumer said to end it, and when.
+    pub(crate) settled: Option<(Settle, u64)>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Why {
+    Expired,
+    Lost,
+    Nacked(u32),
+    GivenBack,
+    Follower,
+}
+
+impl Model {
+    pub(crate) fn new(start: u64) -> Self {
+        Self {
+            start,
+            position: start,
+            messages: Vec::new(),
+            order: Order::Key,
+            calls: 0,
+            delivered: 0,
+            retries: Vec::new(),
+        }
+    }
+
+    pub(crate) fn last_seq(&self) -> u64 {
+        self.messages.len() as u64
+    }
+
+    pub(crate) fn publish(&mut self, fact: Fact) {
+        let (attempt, cause) = (1, Cause::First);
+        let deliveries = Vec::new();
+        self.messages.push(Message { fact, status: Status::Waiting, attempt, cause, given_back: 0, deliveries });
+    }
+
+    pub(crate) fn message(&self, seq: u64) -> &Message {
+        &self.messages[seq as usize - 1]
+    }
+
+    fn message_mut(&mut self, seq: u64) -> &mut Message {
+        &mut self.messages[seq as usize - 1]
+    }
+
+    /// The unsettled messages that were offered.
+    pub(crate) fn passed(&self) -> Vec<u64> {
+        (self.start..self.position).filter(|seq| self.message(*seq).status != Status::Acked).collect()
+    }
+
+    pub(crate) fn leased(&self) -> Vec<u64> {
+        self.passed().into_iter().filter(|seq| self.message(*seq).status == Status::Leased).collect()
+    }
+
+    pub(crate) fn scheduled(&self) -> Vec<(u64, u64)> {
+        let due = |seq: u64| match self.message(seq).status {
+            Status::Scheduled(due) => Some((due, seq)),
+            Status::Waiting | Status::Leased | Status::Acked => None,
+        };
+        let mut all: Vec<(u64, u64)> = self.passed().into_iter().filter_map(due).collect();
+        all.sort_unstable();
+        all
+    }
+
+    /// The messages below the position that may leave, given the first delivery number of the call that asks.
+    pub(crate) fn ready(&self, call_from: u64) -> Vec<u64> {
+        let passed = self.passed();
+        let waiting = passed.iter().filter(|seq| self.message(**seq).status == Status::Waiting);
+        waiting.filter(|seq| self.may_leave(**seq, &passed, call_from)).copied().collect()
+    }
+
+    fn may_leave(&self, seq: u64, passed: &[u64], call_from: u64) -> bool {
+        let key = self.message(seq).fact.key_hash;
+        let leased_now = |earlier: &Message| {
+            earlier.status == Status::Leased
+                && earlier.deliveries.last().is_some_and(|delivery| delivery.id >= call_from)
+        };
+        self.order == Order::None
+            || key.get() == 0
+            || passed
+                .iter()
+                .filter(|earlier| **earlier < seq)
+                .map(|earlier| self.message(*earlier))
+                .all(|earlier| earlier.fact.key_hash != key || leased_now(earlier))
+    }
+
+    pub(crate) fn adopt(&mut self, order: Order) {
+        if self.order != order {
+            self.order = order;
+            for delivery in self.messages.iter_mut().flat_map(|message| &mut message.deliveries) {
+                delivery.together = None;
+            }
+        }
+    }
+
+    pub(crate) fn lease(
+        &mut self,
+        request: &LeaseRequest,
+        rules: &PathRules,
+        known_to: u64,
+        last_id: &mut u64,
+        leased: &mut Vec<Leased>,
+    ) -> LeaseStop {
+        self.adopt(rules.order);
+        self.calls += 1;
+        let limits = request.limits;
+        let (call_from, mut steps, mut bytes) = (*last_id + 1, limits.steps, limits.bytes);
+        while let Some((due, seq)) = self.scheduled().first().copied() {
+            if due > request.now.cluster.get() {
+                break;
+            }
+            if steps == 0 {
+                return LeaseStop::StepsSpent;
+            }
+            steps -= 1;
+            self.message_mut(seq).status = Status::Waiting;
+        }
+        loop {
+            if leased.len() as u32 == limits.messages {
+                return LeaseStop::LimitReached;
+            }
+            if rules.max_in_flight != 0 && self.leased().len() as u32 >= rules.max_in_flight {
+                return LeaseStop::InFlightFull;
+            }
+            if steps == 0 {
+                return LeaseStop::StepsSpent;
+            }
+            steps -= 1;
+            let retry = self.ready(call_from).first().copied();
+            let seq = retry.unwrap_or(self.position);
+            if retry.is_none() {
+                if seq > self.last_seq() {
+                    return LeaseStop::NothingReady;
+                }
+                if self.passed().len() as u32 >= rules.max_passed_over {
+                    return LeaseStop::PassedOverFull;
+                }
+                if seq > known_to {
+                    return LeaseStop::FactsMissing { seq: Seq::new(seq) };
+                }
+                if !self.may_leave(seq, &self.passed(), call_from) {
+                    self.position += 1;
+                    continue;
+                }
+            }
+            let size = u64::from(self.message(seq).fact.size_bytes);
+            let alone = limits.first_may_exceed_bytes && leased.is_empty();
+            if size > bytes && !alone {
+                return LeaseStop::LimitReached;
+            }
+            self.position = self.position.max(seq + 1);
+            *last_id += 1;
+            leased.push(self.grant(seq, *last_id, request, rules));
+            if size > bytes {
+                return LeaseStop::LimitReached;
+            }
+            bytes -= size;
+        }
+    }
+
+    fn grant(&mut self, seq: u64, id: u64, request: &LeaseRequest, rules: &PathRules) -> Leased {
+        let together = (self.order == Order::Key).then_some(self.calls);
+        let deadline = request.now.lease.get() + rules.lease_ms;
+        let message = self.message_mut(seq);
+        let previous = message.deliveries.last().map_or(0, |delivery| delivery.id);
+        let (member, grant) = (request.member, request.grant);
+        message.deliveries.push(Delivery { id, member, grant, deadline, together, settled: None });
+        message.status = Status::Leased;
+        let leased = Leased {
+            seq: Seq::new(seq),
+            delivery_id: DeliveryId::new(id),
+            attempt: Attempt::new(message.attempt),
+            cause: message.cause,
+            previous: DeliveryId::new(previous),
+            size_bytes: message.fact.size_bytes,
+            deadline: LeaseTime::new(deadline),
+        };
+        if leased.cause != Cause::First {
+            self.retries.push(leased.cause);
+        }
+        leased
+    }
+
+    /// Answers a settle with everything that would be right: between 60 s and 70 s both memory and oblivion are.
+    pub(crate) fn settle(
+        &mut self,
+        (seq, id): (u64, u64),
+        how: Settle,
+        rules: &PathRules,
+        now: Now,
+        real: &PathPartition,
+        ended: &mut Vec<Ended>,
+    ) -> Vec<Result<Settled, SettleError>> {
+        self.adopt(rules.order);
+        if seq < self.start || seq >= self.position {
+            return vec![Err(SettleError::Unknown)];
+        }
+        let message = self.message_mut(seq);
+        let is_live = message.status == Status::Leased && message.deliveries.last().is_some_and(|last| last.id == id);
+        if !is_live {
+            return message.answer_past(id, how, now.cluster.get());
+        }
+        let delivery = message.deliveries.last_mut().unwrap();
+        if delivery.deadline <= now.lease.get() {
+            self.fail(seq, Why::Expired, rules, now, real, ended);
+            return vec![Err(SettleError::Unknown)];
+        }
+        if how == Settle::Extend {
+            delivery.deadline = now.lease.get() + rules.lease_ms;
+            return vec![Ok(Settled::Done)];
+        }
+        delivery.settled = Some((how, now.cluster.get()));
+        match how {
+            Settle::Ack => {
+                ended.push(self.ended(seq, End::Acked));
+                self.message_mut(seq).status = Status::Acked;
+                self.delivered += 1;
+            }
+            Settle::Nack { delay_ms } => self.fail(seq, Why::Nacked(delay_ms), rules, now, real, ended),
+            Settle::Release => self.fail(seq, Why::GivenBack, rules, now, real, ended),
+            Settle::Extend => unreachable!(),
+        }
+        vec![Ok(Settled::Done)]
+    }
+
+    pub(crate) fn end_due(
+        &mut self,
+        now: Now,
+        budget: &mut u32,
+        rules: &PathRules,
+        real: &PathPartition,
+        ended: &mut Vec<Ended>,
+    ) {
+        self.adopt(rules.order);
+        while *budget > 0 {
+            let deadline = |seq: &u64| (self.message(*seq).deliveries.last().unwrap().deadline, *seq);
+            let Some((deadline, seq)) = self.leased().iter().map(deadline).min() else { break };
+            if deadline > now.lease.get() {
+                break;
+            }
+            self.fail_counted(seq, Why::Expired, rules, now, real, budget, ended);
+        }
+        while *budget > 0 {
+            let Some((due, seq)) = self.scheduled().first().copied() else { break };
+            if due > now.cluster.get() {
+                break;
+            }
+            self.message_mut(seq).status = Status::Waiting;
+            *budget -= 1;
+        }
+    }
+
+    #[allow(clippy::too_many_arguments)]
+    pub(crate) fn end_member(
+        &mut self,
+        member: MemberId,
+        why: Why,
+        budget: &mut u32,
+        rules: &PathRules,
+        now: Now,
+        real: &PathPartition,
+        ended: &mut Vec<Ended>,
+    ) -> bool {
+        self.adopt(rules.order);
+        loop {
+            let last = |seq: u64| self.message(seq).deliveries.last().unwrap();
+            let Some(seq) = self.leased().into_iter().find(|seq| last(*seq).member == member) else { return true };
+            if *budget == 0 {
+                return false;
+            }
+            let why = if last(seq).deadline <= now.lease.get() { Why::Expired } else { why };
+            self.fail_counted(seq, why, rules, now, real, budget, ended);
+        }
+    }
+
+    #[allow(clippy::too_many_arguments)]
+    fn fail_counted(
+        &mut self,
+        seq: u64,
+        why: Why,
+        rules: &PathRules,
+        now: Now,
+        real: &PathPartition,
+        budget: &mut u32,
+        ended: &mut Vec<Ended>,
+    ) {
+        let before = ended.len();
+        self.fail(seq, why, rules, now, real, ended);
+        *budget = budget.saturating_sub((ended.len() - before) as u32);
+    }
+
+    fn fail(&mut self, seq: u64, why: Why, rules: &PathRules, now: Now, real: &PathPartition, ended: &mut Vec<Ended>) {
+        let message = self.message(seq);
+        let key = message.fact.key_hash;
+        let together = message.deliveries.last().unwrap().together;
+        let is_follower = |later: &u64| {
+            let later_message = self.message(*later);
+            *later > seq
+                && key.get() != 0
+                && later_message.fact.key_hash == key
+                && together.is_some()
+                && later_message.deliveries.last().unwrap().together == together
+        };
+        let followers: Vec<u64> = self.leased().into_iter().filter(is_follower).collect();
+        self.fail_one(seq, why, rules, now, real, ended);
+        for follower in followers {
+            self.fail_one(follower, Why::Follower, rules, now, real, ended);
+        }
+    }
+
+    fn fail_one(
+        &mut self,
+        seq: u64,
+        why: Why,
+        rules: &PathRules,
+        now: Now,
+        real: &PathPartition,
+        ended: &mut Vec<Ended>,
+    ) {
+        ended.push(self.ended(seq, End::Ended(why.cause())));
+        let message = self.message_mut(seq);
+        message.cause = why.cause();
+        match why {
+            Why::Expired | Why::Lost | Why::Nacked(_) => {
+                message.attempt += 1;
+                message.given_back = 0;
+            }
+            Why::GivenBack => message.given_back += 1,
+            Why::Follower => {}
+        }
+        let times = match why {
+            Why::Expired | Why::Lost | Why::Nacked(_) => message.attempt,
+            Why::GivenBack => message.given_back,
+            Why::Follower => 0,
+        };
+        let now = now.cluster.get();
+        message.status = match why {
+            Why::Nacked(delay_ms) if delay_ms > 0 => Status::Scheduled(now + u64::from(delay_ms)),
+            _ if times < 2 => Status::Waiting,
+            _ => backed_off(now, (1..times - 1).fold(rules.backoff_base_ms, |wait, _| wait * 2), rules, seq, real),
+        };
+    }
+
+    fn ended(&self, seq: u64, end: End) -> Ended {
+        let message = self.message(seq);
+        let delivery = message.deliveries.last().unwrap();
+        Ended {
+            seq: Seq::new(seq),
+            delivery_id: DeliveryId::new(delivery.id),
+            attempt: Attempt::new(message.attempt),
+            member: delivery.member,
+            grant: delivery.grant,
+            size_bytes: message.fact.size_bytes,
+            end,
+        }
+    }
+}
+
+impl Message {
+    fn answer_past(&self, id: u64, how: Settle, now: u64) -> Vec<Result<Settled, SettleError>> {
+        let Some(place) = self.deliveries.iter().position(|delivery| delivery.id == id) else {
+            // A number that never was this message's is refused; which of the two is said does not matter.
+            return vec![Err(SettleError::Unknown), Err(SettleError::Stale)];
+        };
+        let is_last = place + 1 == self.deliveries.len();
+        let mut answers = Vec::new();
+        let repeated = self.deliveries[place].settled.filter(|(ended_by, _)| kind(*ended_by) == kind(how));
+        if let Some((_, at)) = repeated {
+            if now - at <= 70_000 {
+                answers.push(Ok(Settled::Again));
+            }
+            if now - at <= 60_000 {
+                return answers;
+            }
+        }
+        let is_stale = !is_last && self.status != Status::Acked;
+        answers.push(Err(if is_stale { SettleError::Stale } else { SettleError::Unknown }));
+        answers
+    }
+}
+
+impl Why {
+    const fn cause(self) -> Cause {
+        match self {
+            Self::Expired => Cause::LeaseExpired,
+            Self::Lost => Cause::ConsumerLost,
+            Self::Nacked(_) => Cause::Nacked,
+            Self::GivenBack | Self::Follower => Cause::Released,
+        }
+    }
+}
+
+fn kind(how: Settle) -> u8 {
+    match how {
+        Settle::Ack => 0,
+        Settle::Nack { .. } => 1,
+        Settle::Release => 2,
+        Settle::Extend => 3,
+    }
+}
+
+/// The model does not know the hash that spreads the waits: it checks that the wait is in its range, then takes it over.
+fn backed_off(now: u64, wait: u64, rules: &PathRules, seq: u64, real: &PathPartition) -> Status {
+    let full = wait.min(rules.backoff_max_ms);
+    match &real.lease_of(Seq::new(seq)).expect("a failed message stays").state {
+        State::Scheduled { due } => {
+            let range = ClusterTime::new(now + full / 2)..ClusterTime::new(now + full);
+            assert!(range.contains(due), "message {seq} is due at {due}, not in {range:?}");
+            Status::Scheduled(due.get())
+        }
+        State::Waiting | State::Leased(_) => {
+            assert!(full < 2, "message {seq} does not wait {full} ms");
+            Status::Waiting
+        }
+    }
+}

@@ -1,0 +1,563 @@
+//! The contract's promises, one by one, as far as one path in one partition keeps them.
+
+use mortarmq_delivery::{
+    Books, End, Ended, Fact, Facts, Grant, LeaseLimits, LeaseRequest, LeaseStop, Leased, Now, Order, PathPartition,
+    PathRules, Settle, SettleError, Settled, State,
+};
+use mortarmq_types::{Cause, ClusterTime, DeliveryId, KeyHash, LeaseTime, MemberId, Seq};
+
+/// A path with the messages of its partition; sequences start at 1.
+struct Bench {
+    path: PathPartition,
+    rules: PathRules,
+    facts: Vec<Fact>,
+    known: usize,
+    last_delivery_id: DeliveryId,
+    cluster_ms: u64,
+    gaps_ms: u64,
+    ended: Vec<Ended>,
+}
+
+impl Facts for Bench {
+    fn fact(&self, seq: Seq) -> Option<Fact> {
+        let place = usize::try_from(seq.get() - 1).unwrap();
+        self.facts[..self.known.min(self.facts.len())].get(place).copied()
+    }
+}
+
+const A: MemberId = MemberId::new(1);
+const B: MemberId = MemberId::new(2);
+const NO_LIMIT: LeaseLimits =
+    LeaseLimits { messages: u32::MAX, bytes: u64::MAX, steps: u32::MAX, first_may_exceed_bytes: true };
+
+impl Bench {
+    /// One message of 10 bytes for each key.
+    fn with_keys(keys: &[u64]) -> Self {
+        let fact = |key: &u64| Fact { key_hash: KeyHash::new(*key), size_bytes: 10, expires_at_ms: 0 };
+        Self {
+            path: PathPartition::new(Seq::FIRST),
+            rules: PathRules {
+                order: Order::Key,
+                lease_ms: 1000,
+                backoff_base_ms: 0,
+                backoff_max_ms: 30_000,
+                max_passed_over: 1000,
+                max_in_flight: 0,
+                max_attempts: 0,
+            },
+            facts: keys.iter().map(fact).collect(),
+            known: usize::MAX,
+            last_delivery_id: DeliveryId::ZERO,
+            cluster_ms: 0,
+            gaps_ms: 0,
+            ended: Vec::new(),
+        }
+    }
+
+    fn last_seq(&self) -> Seq {
+        Seq::new(self.facts.len() as u64)
+    }
+
+    fn now(&self) -> Now {
+        Now { cluster: ClusterTime::new(self.cluster_ms), lease: LeaseTime::new(self.cluster_ms - self.gaps_ms) }
+    }
+
+    fn lease_with(&mut self, member: MemberId, limits: LeaseLimits) -> (Vec<Leased>, LeaseStop) {
+        let request = LeaseRequest { member, grant: Grant::Push, limits, last_seq: self.last_seq(), now: self.now() };
+        let mut path = self.path.clone();
+        let (mut id, mut leased) = (self.last_delivery_id, Vec::new());
+        let stop = path.lease(&request, &self.rules, &*self, &mut id, &mut leased);
+        (self.path, self.last_delivery_id) = (path, id);
+        self.path.check(self.last_seq());
+        (leased, stop)
+    }
+
+    /// Leases at most this many and gives their sequences.
+    fn lease(&mut self, member: MemberId, messages: u32) -> Vec<u64> {
+        let (leased, _) = self.lease_with(member, LeaseLimits { messages, ..NO_LIMIT });
+        leased.iter().map(|leased| leased.seq.get()).collect()
+    }
+
+    fn settle_as(&mut self, seq: u64, id: u64, how: Settle) -> Result<Settled, SettleError> {
+        let (seq, id, now) = (Seq::new(seq), DeliveryId::new(id), self.now());
+        let answer = self.path.settle(seq, id, how, &self.rules, now, &mut self.ended);
+        self.path.check(self.last_seq());
+        answer
+    }
+
+    /// Settles a message by its live delivery.
+    fn settle(&mut self, seq: u64, how: Settle) {
+        let id = self.live_id(seq);
+        assert_eq!(self.settle_as(seq, id, how), Ok(Settled::Done));
+    }
+
+    fn live_id(&self, seq: u64) -> u64 {
+        self.path.lease_of(Seq::new(seq)).unwrap().lease().unwrap().delivery_id.get()
+    }
+
+    fn end_due(&mut self, mut budget: u32) -> u32 {
+        let now = self.now();
+        self.path.end_due(now, &mut budget, &self.rules, &mut self.ended);
+        self.path.check(self.last_seq());
+        budget
+    }
+
+    fn end_member(&mut self, member: MemberId, cause: Cause, mut budget: u32) -> bool {
+        let now = self.now();
+        let done = self.path.end_member(member, cause, &mut budget, &self.rules, now, &mut self.ended);
+        self.path.check(self.last_seq());
+        done
+    }
+
+    /// What ended since the last call: sequence and end.
+    fn take_ended(&mut self) -> Vec<(u64, End)> {
+        std::mem::take(&mut self.ended).iter().map(|ended| (ended.seq.get(), ended.end)).collect()
+    }
+
+    fn due(&self, seq: u64) -> u64 {
+        match self.path.lease_of(Seq::new(seq)).unwrap().state {
+            State::Scheduled { due } => due.get(),
+            ref other => panic!("message {seq} is {other:?}"),
+        }
+    }
+}
+
+const NACK: Settle = Settle::Nack { delay_ms: 0 };
+
+#[test]
+fn p4_every_message_is_offered_until_it_is_acked() {
+    let mut bench = Bench::with_keys(&[0, 0, 0]);
+    assert_eq!(bench.lease(A, 2), [1, 2]);
+    assert_eq!(bench.lease(B, 9), [3]);
+    bench.settle(1, Settle::Ack);
+    bench.settle(2, NACK);
+    bench.settle(3, Settle::Release);
+    assert_eq!(bench.lease(A, 9), [2, 3]);
+    bench.settle(2, Settle::Ack);
+    bench.settle(3, Settle::Ack);
+    let (leased, stop) = bench.lease_with(A, NO_LIMIT);
+    assert_eq!((leased, stop), (vec![], LeaseStop::NothingReady));
+    assert_eq!(bench.path.floor(bench.last_seq()), Seq::new(4));
+}
+
+#[test]
+fn p4_due_retries_come_before_new_messages_lowest_first() {
+    let mut bench = Bench::with_keys(&[0, 0, 0, 0, 0]);
+    bench.lease(A, 3);
+    for seq in [3, 1, 2] {
+        bench.settle(seq, NACK);
+    }
+    assert_eq!(bench.path.ready_messages(), 3);
+    assert_eq!(bench.lease(B, 4), [1, 2, 3, 4]);
+}
+
+#[test]
+fn p4_a_path_owes_nothing_below_its_start_and_all_from_it_on() {
+    let mut bench = Bench::with_keys(&[0, 0, 0]);
+    bench.path = PathPartition::new(Seq::new(3));
+    assert_eq!(bench.path.books(Seq::new(1)), Books::default(), "a start ahead of the partition");
+    assert_eq!(bench.path.floor(Seq::new(1)), Seq::new(2));
+    assert_eq!(bench.lease(A, 9), [3]);
+    assert_eq!(PathPartition::new(Seq::ZERO), PathPartition::new(Seq::FIRST));
+}
+
+#[test]
+fn p5_a_leased_message_is_given_to_nobody_else_until_its_lease_ends() {
+    let mut bench = Bench::with_keys(&[0]);
+    assert_eq!(bench.lease(A, 9), [1]);
+    bench.cluster_ms = 999;
+    bench.end_due(9);
+    assert_eq!(bench.lease(B, 9), [0; 0]);
+    assert_eq!(bench.path.next_due(0), Some(ClusterTime::new(1000)));
+    bench.cluster_ms = 1000;
+    assert_eq!(bench.lease(B, 9), [0; 0], "only end_due ends a lease that nobody uses");
+    bench.end_due(9);
+    assert_eq!(bench.take_ended(), [(1, End::Ended(Cause::LeaseExpired))]);
+    assert_eq!(bench.lease(B, 9), [1]);
+}
+
+#[test]
+fn p5_no_gap_however_long_ends_a_lease() {
+    let mut bench = Bench::with_keys(&[0]);
+    bench.lease(A, 9);
+    (bench.cluster_ms, bench.gaps_ms) = (3_600_500, 3_600_000);
+    bench.end_due(9);
+    assert_eq!(bench.path.in_flight(), 1);
+    assert_eq!(bench.path.next_due(bench.gaps_ms), Some(ClusterTime::new(3_601_000)));
+    bench.settle(1, Settle::Ack);
+}
+
+#[test]
+fn p5_a_settle_at_the_deadline_comes_too_late() {
+    for how in [Settle::Ack, NACK, Settle::Release, Settle::Extend] {
+        let mut bench = Bench::with_keys(&[7, 7]);
+        bench.lease(A, 9);
+        bench.cluster_ms = 1000;
+        assert_eq!(bench.settle_as(1, 1, how), Err(SettleError::Unknown));
+        let ends = [(1, End::Ended(Cause::LeaseExpired)), (2, End::Ended(Cause::Released))];
+        assert_eq!(bench.take_ended(), ends, "and finds the lease ended, with its followers");
+        assert_eq!(bench.lease(B, 1), [1]);
+        assert_eq!(bench.settle_as(1, 1, how), Err(SettleError::Stale));
+    }
+}
+
+#[test]
+fn p5_an_extension_sets_the_lease_to_its_length_from_now() {
+    let mut bench = Bench::with_keys(&[0]);
+    bench.lease(A, 9);
+    bench.cluster_ms = 600;
+    bench.settle(1, Settle::Extend);
+    assert_eq!(bench.path.next_due(0), Some(ClusterTime::new(1600)));
+    bench.cluster_ms = 1599;
+    bench.end_due(9);
+    bench.settle(1, Settle::Ack);
+    assert_eq!(bench.settle_as(1, 1, Settle::Extend), Err(SettleError::Unknown));
+}
+
+#[test]
+fn p5_in_flight_limit_counts_live_leases() {
+    let mut bench = Bench::with_keys(&[0, 0, 0]);
+    bench.rules.max_in_flight = 2;
+    let (leased, stop) = bench.lease_with(A, NO_LIMIT);
+    assert_eq!((leased.len(), stop), (2, LeaseStop::InFlightFull));
+    bench.settle(1, Settle::Ack);
+    assert_eq!(bench.lease(A, 9), [3]);
+}
+
+#[test]
+fn p6_an_acked_message_never_comes_again() {
+    let mut bench = Bench::with_keys(&[0, 0]);
+    bench.lease(A, 9);
+    bench.settle(1, Settle::Ack);
+    bench.cluster_ms = 100_000;
+    bench.end_due(9);
+    assert!(bench.end_member(A, Cause::ConsumerLost, 9));
+    assert_eq!(bench.lease(B, 9), [2]);
+}
+
+#[test]
+fn p6_a_repeated_settle_is_ok_again_for_a_minute() {
+    for how in [Settle::Ack, NACK, Settle::Nack { delay_ms: 5 }, Settle::Release] {
+        let mut bench = Bench::with_keys(&[0]);
+        bench.lease(A, 9);
+        bench.settle(1, how);
+        let before = bench.path.clone();
+        for ms in [0, 30_000, 60_000] {
+            bench.cluster_ms = ms;
+            assert_eq!(bench.settle_as(1, 1, how), Ok(Settled::Again));
+        }
+        assert_eq!(bench.path, before, "and changes nothing");
+        bench.cluster_ms = 70_001;
+        assert_eq!(bench.settle_as(1, 1, how), Err(SettleError::Unknown));
+        bench.end_due(9);
+        assert_eq!(bench.path.settled_runs(), 0);
+    }
+}
+
+#[test]
+fn p6_a_settle_of_another_kind_or_delivery_changes_nothing() {
+    let mut bench = Bench::with_keys(&[0, 0]);
+    bench.lease(A, 9);
+    bench.settle(1, Settle::Ack);
+    assert_eq!(bench.settle_as(2, 1, Settle::Ack), Err(SettleError::Unknown), "the delivery of another message");
+    bench.settle(2, NACK);
+    let before = bench.path.clone();
+    for how in [NACK, Settle::Release, Settle::Extend] {
+        assert_eq!(bench.settle_as(1, 1, how), Err(SettleError::Unknown), "acked");
+    }
+    assert_eq!(bench.settle_as(2, 2, Settle::Ack), Err(SettleError::Unknown), "nacked, and not delivered again yet");
+    for (seq, id) in [(0, 0), (0, 1), (1, 0), (2, 0), (3, 3), (u64::MAX, u64::MAX), (2, u64::MAX), (u64::MAX, 2)] {
+        for how in [Settle::Ack, NACK, Settle::Release, Settle::Extend] {
+            assert_eq!(bench.settle_as(seq, id, how), Err(SettleError::Unknown), "{seq} {id} {how:?}");
+        }
+    }
+    assert_eq!(bench.path, before);
+    assert_eq!(bench.lease(B, 9), [2]);
+    assert_eq!(bench.settle_as(2, 2, Settle::Ack), Err(SettleError::Stale), "a late ack must not settle the new one");
+    assert_eq!(bench.settle_as(2, 2, NACK), Ok(Settled::Again), "the kind that ended it");
+    bench.settle(2, Settle::Ack);
+}
+
+#[test]
+fn p7_every_delivery_names_its_cause_and_the_one_before() {
+    let mut bench = Bench::with_keys(&[0]);
+    let mut seen = Vec::new();
+    for step in 0..5 {
+        let (leased, _) = bench.lease_with(A, NO_LIMIT);
+        let leased = leased[0];
+        seen.push((leased.delivery_id.get(), leased.attempt.get(), leased.cause, leased.previous.get()));
+        match step {
+            0 => bench.settle(1, NACK),
+            1 => bench.settle(1, Settle::Release),
+            2 => assert!(bench.end_member(A, Cause::ConsumerLost, 9)),
+            _ => {
+                bench.cluster_ms += 1000;
+                bench.end_due(9);
+            }
+        }
+    }
+    let expected = [
+        (1, 1, Cause::First, 0),
+        (2, 2, Cause::Nacked, 1),
+        (3, 2, Cause::Released, 2),
+        (4, 3, Cause::ConsumerLost, 3),
+        (5, 4, Cause::LeaseExpired, 4),
+    ];
+    assert_eq!(seen, expected);
+    for cause in Cause::ALL {
+        let once = [Cause::Nacked, Cause::Released, Cause::ConsumerLost, Cause::LeaseExpired].contains(cause);
+        assert_eq!(bench.path.retries_by(*cause), u64::from(once), "{cause}");
+    }
+}
+
+#[test]
+fn p7_an_end_tells_whose_delivery_it_was() {
+    let mut bench = Bench::with_keys(&[0]);
+    bench.lease(B, 9);
+    bench.settle(1, NACK);
+    let ended = bench.ended[0];
+    assert_eq!((ended.delivery_id.get(), ended.attempt.get(), ended.member), (1, 1, B));
+    assert_eq!((ended.grant, ended.size_bytes), (Grant::Push, 10));
+}
+
+#[test]
+fn p7_a_lost_member_ends_each_of_its_leases_and_no_other() {
+    let mut bench = Bench::with_keys(&[0, 7, 7, 0]);
+    assert_eq!(bench.lease(A, 3), [1, 2, 3]);
+    assert_eq!(bench.lease(B, 9), [4]);
+    assert!(!bench.end_member(A, Cause::ConsumerLost, 1), "the budget ends before the leases do");
+    assert!(bench.end_member(A, Cause::ConsumerLost, 9));
+    let lost = End::Ended(Cause::ConsumerLost);
+    // A neighbour that was only handed over with its key must not be blamed.
+    assert_eq!(bench.take_ended(), [(1, lost), (2, lost), (3, End::Ended(Cause::Released))]);
+    assert_eq!(bench.path.in_flight(), 1);
+}
+
+#[test]
+fn p7_a_release_is_ready_at_once_and_backs_off_from_the_second_in_a_row() {
+    let mut bench = Bench::with_keys(&[0]);
+    bench.rules.backoff_base_ms = 1000;
+    for (in_a_row, wait_ms) in [(1, 0), (2, 1000), (3, 2000), (4, 4000)] {
+        assert_eq!(bench.lease(A, 1), [1]);
+        if in_a_row % 2 == 0 {
+            bench.settle(1, Settle::Release)
+        } else {
+            assert!(bench.end_member(A, Cause::Released, 9))
+        }
+        if wait_ms > 0 {
+            let due = bench.due(1);
+            let range = bench.cluster_ms + wait_ms / 2..bench.cluster_ms + wait_ms;
+            assert!(range.contains(&due), "{due} is not in {range:?}");
+            bench.cluster_ms = due;
+        }
+    }
+    assert_eq!(bench.path.lease_of(Seq::FIRST).unwrap().attempt.get(), 1, "and counts no attempt");
+}
+
+#[test]
+fn p7_a_nack_waits_for_its_own_delay_or_for_the_backoff() {
+    let mut bench = Bench::with_keys(&[0]);
+    bench.rules.backoff_base_ms = 1000;
+    bench.lease(A, 1);
+    bench.settle(1, Settle::Nack { delay_ms: 7 });
+    assert_eq!((bench.due(1), bench.path.scheduled(), bench.path.ready_messages()), (7, 1, 0));
+    bench.cluster_ms = 6;
+    assert_eq!(bench.lease(A, 1), [0; 0]);
+    bench.cluster_ms = 7;
+    assert_eq!(bench.lease(A, 1), [1], "due retries need no end_due");
+    bench.settle(1, NACK);
+    assert!((7 + 1000..7 + 2000).contains(&bench.due(1)), "the third attempt: {}", bench.due(1));
+    bench.cluster_ms = 5000;
+    bench.end_due(9);
+    assert_eq!((bench.path.scheduled(), bench.path.ready_messages()), (0, 1));
+    bench.lease(A, 1);
+    bench.settle(1, Settle::Nack { delay_ms: u32::MAX });
+    assert_eq!(bench.due(1), 5000 + u64::from(u32::MAX));
+}
+
+#[test]
+fn p8_messages_of_a_key_leave_together_to_one_member_or_not_at_all() {
+    let mut bench = Bench::with_keys(&[7, 7, 0, 7, 8]);
+    assert_eq!(bench.lease(A, 2), [1, 2]);
+    assert_eq!(bench.lease(B, 9), [3, 5], "keyless and other keys go on, the key waits");
+    bench.settle(1, Settle::Ack);
+    assert_eq!(bench.lease(B, 9), [0; 0], "until all that left together are settled");
+    bench.settle(2, Settle::Ack);
+    assert_eq!(bench.path.ready_messages(), 1);
+    assert_eq!(bench.lease(B, 9), [4]);
+}
+
+#[test]
+fn p8_failure_of_one_gives_back_those_behind_it_and_the_key_resumes_at_its_earliest() {
+    let fail: [fn(&mut Bench); 4] = [
+        |bench| bench.settle(2, NACK),
+        |bench| bench.settle(2, Settle::Release),
+        |bench| {
+            bench.cluster_ms = 1000;
+            assert_eq!(bench.settle_as(2, 2, Settle::Ack), Err(SettleError::Unknown));
+        },
+        |bench| {
+            bench.settle(1, Settle::Ack);
+            bench.take_ended();
+            assert!(!bench.end_member(A, Cause::ConsumerLost, 1), "followers overdraw the budget, others wait");
+        },
+    ];
+    for (case, fail) in fail.into_iter().enumerate() {
+        let mut bench = Bench::with_keys(&[7, 7, 7, 0, 7, 7]);
+        assert_eq!(bench.lease(A, 5), [1, 2, 3, 4, 5]);
+        bench.settle(3, Settle::Ack);
+        bench.take_ended();
+        fail(&mut bench);
+        let ended = bench.take_ended();
+        assert_eq!((ended.len(), ended[0].0, ended[1]), (2, 2, (5, End::Ended(Cause::Released))));
+        let follower = bench.path.lease_of(Seq::new(5)).unwrap();
+        assert_eq!((follower.attempt.get(), follower.cause, follower.previous.get()), (1, Cause::Released, 5));
+        if case < 3 {
+            assert_eq!(bench.lease(B, 9), [0; 0], "1 is still out");
+            bench.cluster_ms = 0;
+            bench.settle(1, Settle::Ack);
+        }
+        assert_eq!(bench.lease(B, 9), [2, 5, 6]);
+    }
+}
+
+#[test]
+fn p8_a_later_message_that_is_due_waits_for_an_earlier_one_that_is_not() {
+    let mut bench = Bench::with_keys(&[7, 7, 7]);
+    bench.lease(A, 9);
+    bench.settle(2, Settle::Nack { delay_ms: 10 });
+    bench.settle(1, Settle::Nack { delay_ms: 500 });
+    bench.cluster_ms = 100;
+    bench.end_due(9);
+    assert_eq!((bench.path.scheduled(), bench.path.ready_messages()), (1, 0));
+    assert_eq!(bench.lease(B, 9), [0; 0]);
+    bench.cluster_ms = 500;
+    assert_eq!(bench.lease(B, 9), [1, 2, 3]);
+}
+
+#[test]
+fn p8_a_key_that_one_call_opens_is_closed_when_the_call_ends() {
+    let mut bench = Bench::with_keys(&[7, 7, 7]);
+    bench.lease(A, 9);
+    bench.settle(1, NACK);
+    assert_eq!(bench.lease(A, 1), [1]);
+    assert_eq!(bench.path.ready_messages(), 0);
+    assert_eq!(bench.lease(B, 9), [0; 0]);
+}
+
+#[test]
+fn p8_expiry_blames_the_earliest_of_a_key_only() {
+    let mut bench = Bench::with_keys(&[7, 7]);
+    bench.lease(A, 9);
+    bench.cluster_ms = 1000;
+    assert_eq!(bench.end_due(1), 0);
+    assert_eq!(bench.take_ended(), [(1, End::Ended(Cause::LeaseExpired)), (2, End::Ended(Cause::Released))]);
+}
+
+#[test]
+fn p8_without_order_nothing_waits_and_nothing_follows() {
+    let mut bench = Bench::with_keys(&[7, 7, 7]);
+    bench.rules.order = Order::None;
+    assert_eq!(bench.lease(A, 1), [1]);
+    assert_eq!(bench.lease(B, 9), [2, 3]);
+    bench.settle(2, NACK);
+    assert_eq!(bench.take_ended(), [(2, End::Ended(Cause::Nacked))]);
+    assert_eq!(bench.lease(A, 9), [2]);
+}
+
+#[test]
+fn p8_a_path_can_begin_and_cease_to_keep_order() {
+    let mut bench = Bench::with_keys(&[7, 7, 7]);
+    assert_eq!(bench.lease(A, 1), [1]);
+    assert_eq!(bench.lease(B, 9), [0; 0]);
+    bench.rules.order = Order::None;
+    assert_eq!(bench.lease(B, 1), [2]);
+    bench.rules.order = Order::Key;
+    bench.settle(1, NACK);
+    assert_eq!(bench.take_ended(), [(1, End::Ended(Cause::Nacked))], "2 was not leased together with it");
+    assert_eq!(bench.lease(B, 9), [1], "3 waits again");
+}
+
+#[test]
+fn p8_at_the_limit_only_messages_already_passed_move_on() {
+    let mut bench = Bench::with_keys(&[7, 7, 7, 0]);
+    bench.rules.max_passed_over = 2;
+    assert_eq!(bench.lease(A, 1), [1]);
+    let (leased, stop) = bench.lease_with(B, NO_LIMIT);
+    assert_eq!((leased.len(), stop), (0, LeaseStop::PassedOverFull));
+    assert_eq!((bench.path.passed_over(), bench.path.position()), (2, Seq::new(3)));
+    bench.settle(1, Settle::Ack);
+    assert_eq!(bench.lease(B, 9), [2, 3]);
+}
+
+#[test]
+fn limits_of_messages_bytes_and_steps_hold() {
+    let mut bench = Bench::with_keys(&[0, 0, 0, 0]);
+    bench.facts[1].size_bytes = 25;
+    let limits = LeaseLimits { bytes: 20, first_may_exceed_bytes: false, ..NO_LIMIT };
+    assert_eq!(bench.lease_with(A, limits).1, LeaseStop::LimitReached);
+    assert_eq!(bench.path.in_flight(), 1, "the second does not fit");
+    assert_eq!(bench.lease_with(A, limits), (vec![], LeaseStop::LimitReached), "nor does it fit alone");
+    let alone = LeaseLimits { first_may_exceed_bytes: true, ..limits };
+    let (leased, stop) = bench.lease_with(A, alone);
+    assert_eq!((leased[0].seq, leased.len(), stop), (Seq::new(2), 1, LeaseStop::LimitReached), "delivered alone");
+    let (leased, stop) = bench.lease_with(A, LeaseLimits { steps: 1, ..NO_LIMIT });
+    assert_eq!((leased.len(), stop), (1, LeaseStop::StepsSpent));
+    assert_eq!(bench.lease_with(A, LeaseLimits { messages: 0, ..NO_LIMIT }), (vec![], LeaseStop::LimitReached));
+}
+
+#[test]
+fn a_lease_stops_where_the_facts_end() {
+    let mut bench = Bench::with_keys(&[0, 0, 0]);
+    bench.known = 2;
+    let (leased, stop) = bench.lease_with(A, NO_LIMIT);
+    assert_eq!((leased.len(), stop), (2, LeaseStop::FactsMissing { seq: Seq::new(3) }));
+}
+
+#[test]
+fn ending_goes_on_where_its_budget_ran_out() {
+    let mut bench = Bench::with_keys(&[0; 10]);
+    bench.rules.backoff_base_ms = 100;
+    bench.lease(A, 9);
+    bench.cluster_ms = 1000;
+    assert_eq!(bench.end_due(4), 0);
+    assert_eq!((bench.path.in_flight(), bench.path.scheduled()), (5, 4));
+    assert_eq!(bench.path.next_due(0), Some(ClusterTime::new(1000)), "what is left is still due");
+    assert_eq!(bench.end_due(6), 1);
+    bench.cluster_ms = 1100;
+    assert_eq!(bench.end_due(4), 0);
+    assert_eq!((bench.path.scheduled(), bench.path.ready_messages()), (5, 4));
+    assert_eq!(bench.end_due(0), 0);
+}
+
+#[test]
+fn p9_the_books_balance_at_every_step() {
+    let mut bench = Bench::with_keys(&[7, 7, 0, 8]);
+    let books = |bench: &Bench| bench.path.books(bench.last_seq());
+    assert_eq!(books(&bench), Books { produced: 4, depth: 4, ..Books::default() });
+    bench.lease(A, 9);
+    assert_eq!(books(&bench).depth, 4, "a leased message is owed");
+    bench.settle(3, Settle::Ack);
+    bench.settle(1, NACK);
+    // An ack above the floor counts at once.
+    let expected = Books { produced: 4, delivered: 1, depth: 3, ..Books::default() };
+    assert_eq!((books(&bench), bench.path.floor(bench.last_seq())), (expected, Seq::new(1)));
+    bench.settle_as(3, 3, Settle::Ack).unwrap();
+    assert_eq!(books(&bench), expected, "a repeated ack counts once");
+    assert_eq!(Books { dropped: 1, ..expected }.difference(), -1);
+    assert_eq!(Books { produced: u64::MAX, ..Books::default() }.difference(), i128::from(u64::MAX));
+}
+
+#[test]
+fn p10_a_position_never_goes_back() {
+    let mut bench = Bench::with_keys(&[7, 7, 0]);
+    let mut before = bench.path.position();
+    for _ in 0..4 {
+        bench.lease(A, 1);
+        assert!(bench.path.position() >= before);
+        before = bench.path.position();
+        bench.end_member(A, Cause::Released, 9);
+        assert_eq!(bench.path.position(), before);
+    }
+    assert_eq!(bench.path.position(), Seq::new(2));
+}
