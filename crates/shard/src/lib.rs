@@ -1,1 +1,30 @@
-//! The replicated state machine: catalog, partitions, producers, paths
+//! The replicated state machine of one shard: topics, partitions, producer windows, paths and their deliveries.
+//!
+//! It knows nothing of Raft, disks or sockets. [`Shard::apply`] is a pure function of the state and one committed batch:
+//! no clock, no randomness, no I/O, no node configuration. It answers with one [`Outcome`] per command and a list of
+//! [`Effect`]s for the driver to carry out.
+//!
+//! Reading order: [`command`] (what may change), [`state`] (what there is), [`mod@apply`] (one file per command),
+//! [`outcome`] and [`effect`] (what comes out), [`record`] (the bytes of a message), [`ledger`] (what a trace reads).
+
+pub mod apply;
+pub mod command;
+pub mod effect;
+pub mod facts;
+pub mod ledger;
+pub mod names;
+pub mod outcome;
+pub mod producer;
+pub mod record;
+pub mod settings;
+pub mod state;
+
+pub use apply::{Applied, Shard};
+pub use command::{
+    BatchBuilder, Command, CommandError, Grant, JoinGroup, PublishRun, PublishRunBuilder, SettleItem, SettleKind,
+    Stamp, StartPolicy, Stretch,
+};
+pub use effect::{AppendEffect, DeliverEffect, Effect, LedgerEffect};
+pub use outcome::{Outcome, Published, Refusal, SettleCode};
+pub use settings::{Defaults, GroupSettings, Setting, SettingError, SettingsPatch, TopicSettings};
+pub use state::{Path, State, Topic};

@@ -1,0 +1,58 @@
+//! `CreateTopic`: makes a topic, or compares the settings that are given with those of the one that exists.
+
+use crate::command::CreateTopic;
+use crate::facts::FactWindow;
+use crate::names::check_name;
+use crate::outcome::{Outcome, Refusal};
+use crate::producer::Producers;
+use crate::settings::{Setting, TopicSettings};
+use crate::state::{PARTITIONS_MAX, PartitionState, State, Topic};
+use mortarmq_types::Seq;
+use std::collections::BTreeMap;
+
+/// Facts kept per partition: as many messages as a path may have passed over by default.
+const FACTS_MAX: usize = 65_536;
+
+pub(super) fn apply(state: &mut State, create: CreateTopic) -> Outcome {
+    if let Err(error) = check_name(&create.name) {
+        return Outcome::Refused(Refusal::Name(error));
+    }
+    let lower = create.name.to_ascii_lowercase();
+    if let Some(incarnation) = state.names.get(&lower) {
+        let topic = &state.topics[incarnation];
+        if topic.name != create.name {
+            return Outcome::Refused(Refusal::NameCase { existing: topic.name.clone() });
+        }
+        let differences = create.settings.differences(|setting| topic.settings.get(setting));
+        if !differences.is_empty() {
+            return Outcome::Refused(Refusal::TopicMismatch { differences });
+        }
+        return Outcome::TopicDeclared { topic: *incarnation, partitions: count(topic), existed: true };
+    }
+    let settings = TopicSettings::new(&create.settings);
+    let partitions = usize::try_from(settings.get(Setting::Partitions)).expect("at most 1024 partitions");
+    if state.partitions_total + partitions > PARTITIONS_MAX {
+        return Outcome::Refused(Refusal::CatalogQuota { what: "partitions", limit: PARTITIONS_MAX });
+    }
+    state.last_topic = state.last_topic.next();
+    state.partitions_total += partitions;
+    let empty = PartitionState { last_seq: Seq::ZERO, bytes: 0, facts: FactWindow::new(FACTS_MAX) };
+    let topic = Topic {
+        name: create.name,
+        settings,
+        created_epoch: state.epoch,
+        created_at: state.wall,
+        partitions: vec![empty; partitions],
+        paths: BTreeMap::new(),
+        producers: Producers::default(),
+        round_robin: 0,
+    };
+    let partitions = count(&topic);
+    state.names.insert(lower, state.last_topic);
+    state.topics.insert(state.last_topic, topic);
+    Outcome::TopicDeclared { topic: state.last_topic, partitions, existed: false }
+}
+
+fn count(topic: &Topic) -> u16 {
+    u16::try_from(topic.partitions.len()).expect("at most 1024 partitions")
+}

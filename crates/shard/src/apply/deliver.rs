@@ -1,0 +1,175 @@
+//! `Deliver`: leases what is next on a path to a member, over its partitions in turn.
+
+use crate::command::{Deliver, Grant, STEPS_MAX};
+use crate::effect::{DeliverEffect, Effect, LedgerEffect};
+use crate::facts::FactView;
+use crate::ledger::{LedgerEvent, LedgerKind};
+use crate::outcome::Outcome;
+use crate::state::{Member, State};
+use mortarmq_delivery::{LeaseLimits, LeaseRequest, Leased};
+use mortarmq_types::{MemberId, Partition, PathId, Seq};
+
+pub(super) fn apply(state: &mut State, deliver: &Deliver, effects: &mut Vec<Effect>) -> Outcome {
+    let Some(path) = state.paths.get(&deliver.path) else { return Outcome::Delivered { count: 0 } };
+    let Some(member) = path.members.get(&deliver.member) else { return Outcome::Delivered { count: 0 } };
+    let mut room = Room::of(deliver, member);
+    let partitions = path.partitions.len();
+    let first = path.cursor;
+    let mut count = 0;
+    for offset in 0..partitions {
+        if room.is_spent() {
+            break;
+        }
+        let number = (first + offset) % partitions;
+        let leased = lease(state, deliver, number, &mut room);
+        if leased.is_empty() {
+            continue;
+        }
+        count += u32::try_from(leased.len()).expect("at most STEPS_MAX messages");
+        let path = state.paths.get_mut(&deliver.path).expect("looked up above; leasing removes no path");
+        path.cursor = (number + 1) % partitions;
+        hold(path.members.get_mut(&deliver.member).expect("looked up above"), deliver.grant, &leased);
+        report(state, deliver, Partition::new(u16::try_from(number).expect("at most 1024")), leased, effects);
+    }
+    if count == 0 && room.steps < STEPS_MAX {
+        // It passed messages over without leasing any: there may be more behind them.
+        effects.push(Effect::PathMoved(deliver.path));
+    }
+    Outcome::Delivered { count }
+}
+
+/// What one `Deliver` may still lease.
+struct Room {
+    messages: u32,
+    bytes: u64,
+    steps: u32,
+    /// A message larger than the byte window is delivered alone, when the window is empty.
+    empty_window: bool,
+}
+
+impl Room {
+    fn of(deliver: &Deliver, member: &Member) -> Self {
+        let messages = deliver.max_messages.min(STEPS_MAX);
+        let (messages, bytes, empty_window) = match deliver.grant {
+            Grant::Push { window_messages, window_bytes } => (
+                messages.min(window_messages.saturating_sub(member.held_messages)),
+                window_bytes.saturating_sub(member.held_bytes),
+                member.held_messages == 0,
+            ),
+            Grant::Pull { max_bytes: 0, .. } => (messages, u64::MAX, true),
+            Grant::Pull { max_bytes, .. } => (messages, max_bytes, false),
+        };
+        Self { messages, bytes, steps: STEPS_MAX, empty_window }
+    }
+
+    fn is_spent(&self) -> bool {
+        self.messages == 0 || self.steps == 0 || (self.bytes == 0 && !self.empty_window)
+    }
+
+    fn limits(&self) -> LeaseLimits {
+        LeaseLimits {
+            messages: self.messages,
+            bytes: self.bytes,
+            steps: self.steps,
+            first_may_exceed_bytes: self.empty_window,
+        }
+    }
+
+    fn take(&mut self, leased: &[Leased]) {
+        for lease in leased {
+            self.messages -= 1;
+            self.steps = self.steps.saturating_sub(1);
+            self.bytes = self.bytes.saturating_sub(u64::from(lease.size_bytes));
+            self.empty_window = false;
+        }
+    }
+}
+
+fn lease(state: &mut State, deliver: &Deliver, number: usize, room: &mut Room) -> Vec<Leased> {
+    let now = state.now();
+    let path = state.paths.get_mut(&deliver.path).expect("looked up by the caller");
+    let topic = state.topics.get_mut(&path.topic).expect("invariant 1: a path's topic exists");
+    let partition = &mut topic.partitions[number];
+    let id = Partition::new(u16::try_from(number).expect("at most 1024 partitions"));
+    let stretch = deliver.stretch.as_ref().filter(|stretch| stretch.partition == id);
+    let request = LeaseRequest {
+        member: deliver.member,
+        grant: match deliver.grant {
+            Grant::Push { .. } => mortarmq_delivery::Grant::Push,
+            Grant::Pull { .. } => mortarmq_delivery::Grant::Pull,
+        },
+        limits: room.limits(),
+        last_seq: partition.last_seq,
+        now,
+    };
+    let facts = FactView { stretch, window: &partition.facts };
+    let rules = path.settings.rules();
+    let mut leased = Vec::new();
+    let path_partition = &mut path.partitions[number];
+    let before = (path_partition.position(), path_partition.scheduled());
+    path_partition.lease(&request, &rules, &facts, &mut state.last_delivery, &mut leased);
+    let looked_at = path_partition.position().above(before.0) + before.1.saturating_sub(path_partition.scheduled());
+    room.steps = room.steps.saturating_sub(u32::try_from(looked_at).unwrap_or(u32::MAX));
+    room.take(&leased);
+    let lowest = lowest_position(state, deliver.path, number);
+    let topic = state.paths[&deliver.path].topic;
+    let topic = state.topics.get_mut(&topic).expect("invariant 1: a path's topic exists");
+    topic.partitions[number].facts.forget_below(lowest);
+    state.retime(deliver.path, id);
+    leased
+}
+
+/// The lowest position of any path of the topic: below it nobody asks for facts again.
+fn lowest_position(state: &State, path: PathId, number: usize) -> Seq {
+    let topic = &state.topics[&state.paths[&path].topic];
+    let positions = topic.paths.values().map(|id| state.paths[id].partitions[number].position());
+    positions.min().expect("the topic has at least the path that was looked up")
+}
+
+fn hold(member: &mut Member, grant: Grant, leased: &[Leased]) {
+    if matches!(grant, Grant::Push { .. }) {
+        member.held_messages += u32::try_from(leased.len()).expect("at most STEPS_MAX messages");
+        member.held_bytes += leased.iter().map(|lease| u64::from(lease.size_bytes)).sum::<u64>();
+    }
+}
+
+fn report(state: &State, deliver: &Deliver, partition: Partition, leased: Vec<Leased>, effects: &mut Vec<Effect>) {
+    let path = &state.paths[&deliver.path];
+    let mut runs: Vec<LedgerEvent> = Vec::new();
+    for lease in &leased {
+        let event = event(state, deliver.path, deliver.member, lease);
+        if !runs.last_mut().is_some_and(|run| run.absorb(&event)) {
+            runs.push(event);
+        }
+    }
+    let topic = path.topic;
+    effects.extend(runs.into_iter().map(|event| Effect::Ledger(LedgerEffect { topic, partition, event })));
+    effects.push(Effect::Deliver(DeliverEffect {
+        topic,
+        path: deliver.path,
+        member: deliver.member,
+        grant: deliver.grant,
+        partition,
+        commit_index: state.commit_index,
+        lease_ms: path.settings.rules().lease_ms,
+        leases: leased,
+    }));
+}
+
+fn event(state: &State, path: PathId, member: MemberId, lease: &Leased) -> LedgerEvent {
+    LedgerEvent {
+        path,
+        kind: LedgerKind::Leased(lease.cause),
+        first_seq: lease.seq,
+        count: 1,
+        first_delivery: lease.delivery_id,
+        attempt: lease.attempt,
+        member,
+        previous: lease.previous,
+        time: state.time,
+        wall: state.wall,
+        commit_index: state.commit_index,
+        epoch: state.epoch,
+        detail: String::new(),
+    }
+}

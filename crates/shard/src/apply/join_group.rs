@@ -1,0 +1,81 @@
+//! `JoinGroup`: makes a member, and its group if there is none. A group on a topic is one path.
+
+use crate::command::{JoinGroup, StartPolicy};
+use crate::names::check_name;
+use crate::outcome::{Outcome, Refusal};
+use crate::settings::GroupSettings;
+use crate::state::{MEMBERS_MAX, Member, PATHS_MAX, Path, State, Topic};
+use mortarmq_delivery::PathPartition;
+use mortarmq_types::{MemberId, Partition, PathId, Seq};
+use std::collections::BTreeMap;
+
+pub(super) fn apply(state: &mut State, join: JoinGroup) -> Outcome {
+    if let Err(error) = check_name(&join.group) {
+        return Outcome::Refused(Refusal::Name(error));
+    }
+    let Some(topic) = state.topics.get(&join.topic) else {
+        return Outcome::Refused(Refusal::UnknownTopic);
+    };
+    let existing = topic.paths.get(&join.group).copied();
+    let made = match existing {
+        Some(id) => compare(&state.paths[&id], &join).map(|()| id),
+        None => make_path(state, &join),
+    };
+    match made {
+        Err(refusal) => Outcome::Refused(refusal),
+        Ok(id) => add_member(state, id, &join),
+    }
+}
+
+fn compare(path: &Path, join: &JoinGroup) -> Result<(), Refusal> {
+    let differences = join.settings.differences(|setting| path.settings.get(setting));
+    if differences.is_empty() { Ok(()) } else { Err(Refusal::GroupMismatch { differences }) }
+}
+
+fn make_path(state: &mut State, join: &JoinGroup) -> Result<PathId, Refusal> {
+    if state.paths.len() >= PATHS_MAX {
+        return Err(Refusal::CatalogQuota { what: "groups", limit: PATHS_MAX });
+    }
+    let topic = state.topics.get_mut(&join.topic).ok_or(Refusal::UnknownTopic)?;
+    let partitions =
+        (0..topic.partitions.len()).map(|number| PathPartition::new(start(&join.start, topic, number))).collect();
+    let path = Path {
+        topic: join.topic,
+        group: join.group.clone(),
+        settings: GroupSettings::new(&topic.settings, &join.settings),
+        partitions,
+        members: BTreeMap::new(),
+        cursor: 0,
+    };
+    state.last_path = state.last_path.next();
+    topic.paths.insert(join.group.clone(), state.last_path);
+    state.paths.insert(state.last_path, path);
+    Ok(state.last_path)
+}
+
+/// The first sequence of a partition that the group owes. A start beyond the end is the end: what is published from
+/// now on is owed.
+fn start(policy: &StartPolicy, topic: &Topic, number: usize) -> Seq {
+    let next = topic.partitions[number].last_seq.next();
+    match policy {
+        StartPolicy::Earliest => Seq::FIRST,
+        StartPolicy::Latest => next,
+        StartPolicy::At(places) => places
+            .iter()
+            .find(|(partition, _)| *partition == Partition::new(u16::try_from(number).unwrap_or(u16::MAX)))
+            .map_or(Seq::FIRST, |(_, seq)| (*seq).clamp(Seq::FIRST, next)),
+    }
+}
+
+fn add_member(state: &mut State, id: PathId, join: &JoinGroup) -> Outcome {
+    let path = state.paths.get_mut(&id).expect("the path was found or made above");
+    if path.members.len() >= MEMBERS_MAX {
+        return Outcome::Refused(Refusal::MemberLimit { limit: MEMBERS_MAX });
+    }
+    if join.member == MemberId::ZERO {
+        return Outcome::Refused(Refusal::UnknownMember);
+    }
+    let member = Member { secret_hash: join.secret_hash, held_messages: 0, held_bytes: 0 };
+    path.members.entry(join.member).or_insert(member);
+    Outcome::Joined { path: id, member: join.member }
+}

@@ -1,0 +1,93 @@
+//! Apply: a pure function of the state and one committed batch. One file per command; here is only the order.
+//!
+//! First the stamp moves the clock and ends what is due (a bounded number per batch, the rest in the next; every use
+//! checks its own deadline too), then the commands run. Any command that decodes applies without panic.
+
+mod create_topic;
+mod delete_topic;
+mod deliver;
+mod due;
+mod end_member;
+mod ends;
+mod join_group;
+mod publish;
+mod set_defaults;
+mod settle;
+
+use crate::command::{Batch, Command, CommandError, Stamp};
+use crate::effect::Effect;
+use crate::outcome::Outcome;
+use crate::state::State;
+use bytes::Bytes;
+use mortarmq_types::{CommitIndex, Epoch};
+
+/// The state machine. A driver calls [`Shard::apply`] with each committed batch, in order, and nothing else.
+#[derive(Clone, Debug, Default)]
+pub struct Shard {
+    state: State,
+}
+
+/// What one batch did.
+#[derive(Debug, Default)]
+pub struct Applied {
+    /// The commit index of the first outcome's command; the others follow one by one.
+    pub first_index: CommitIndex,
+    /// One outcome per command, in order.
+    pub outcomes: Vec<Outcome>,
+    /// What the driver has to do, in order.
+    pub effects: Vec<Effect>,
+    /// The batch's stamp as it took effect.
+    pub stamp: Stamp,
+}
+
+impl Shard {
+    /// What the shard knows.
+    #[must_use]
+    pub fn state(&self) -> &State {
+        &self.state
+    }
+
+    /// Applies one batch.
+    ///
+    /// # Errors
+    /// When the bytes are not a batch of commands known to this build. The driver must stop: the log was written by
+    /// another version, and going on without the command would make this replica differ (P11).
+    pub fn apply(&mut self, batch: Bytes, epoch: Epoch) -> Result<Applied, CommandError> {
+        let mut batch = Batch::open(batch)?;
+        let mut applied = Applied { first_index: self.state.commit_index.next(), ..Applied::default() };
+        applied.outcomes.reserve((batch.left as usize).min(64 * 1024));
+        applied.stamp = due::advance(&mut self.state, batch.stamp, epoch);
+        due::end_due(&mut self.state, &mut applied.effects);
+        while let Some(command) = batch.next_command()? {
+            self.state.commit_index = self.state.commit_index.next();
+            let outcome = run(&mut self.state, command, &mut applied.effects);
+            applied.outcomes.push(outcome);
+        }
+        Ok(applied)
+    }
+
+    /// Asserts every numbered invariant of the state.
+    ///
+    /// # Panics
+    /// When one does not hold.
+    pub fn check(&self) {
+        self.state.check();
+    }
+}
+
+fn run(state: &mut State, command: Command, effects: &mut Vec<Effect>) -> Outcome {
+    match command {
+        Command::SetDefaults(defaults) => set_defaults::apply(state, defaults),
+        Command::CreateTopic(create) => create_topic::apply(state, create),
+        Command::DeleteTopic { name } => delete_topic::apply(state, &name, effects),
+        Command::Publish(publish) => publish::apply(state, publish, effects),
+        Command::PublishBatch(batch) => publish::apply_batch(state, batch, effects),
+        Command::JoinGroup(join) => join_group::apply(state, join),
+        Command::EndMember(end) => end_member::apply(state, end, effects),
+        Command::Deliver(deliver) => deliver::apply(state, &deliver, effects),
+        Command::Settle(settle) => settle::apply(state, settle, effects),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,209 @@
+//! `Publish` and `PublishBatch`: window, place, sequence. Publishing visits no path: what a path owes follows from the
+//! partition's last sequence.
+
+use crate::command::{Publish, PublishBatch, PublishRecord};
+use crate::effect::{AppendEffect, Effect};
+use crate::outcome::{Outcome, Published, Refusal};
+use crate::producer::{LineKey, Remembered, Standing};
+use crate::settings::{Defaults, Setting};
+use crate::state::{State, Topic};
+use mortarmq_delivery::Fact;
+use mortarmq_types::{ClusterTime, CommitIndex, KeyHash, Partition, ProducerId, ProducerSeq, TopicIncarnation};
+
+pub(super) fn apply(state: &mut State, publish: Publish, effects: &mut Vec<Effect>) -> Outcome {
+    let Some(mut admission) = Admission::open(state, publish.topic, publish.requested, publish.producer_id) else {
+        return Outcome::Refused(Refusal::UnknownTopic);
+    };
+    match admission.look(&publish.record) {
+        Err(refusal) => Outcome::Refused(refusal),
+        Ok(Some(known)) => Outcome::Published(answer_again(known)),
+        Ok(None) => Outcome::Published(admission.store(publish.record, effects)),
+    }
+}
+
+/// All or nothing: every record is looked at before the first is stored. A batch may overlap the window: the part that
+/// is known is answered from it.
+pub(super) fn apply_batch(state: &mut State, batch: PublishBatch, effects: &mut Vec<Effect>) -> Outcome {
+    let Some(mut admission) = Admission::open(state, batch.topic, batch.requested, batch.producer_id) else {
+        return Outcome::Refused(Refusal::UnknownTopic);
+    };
+    let known = match admission.look_at_all(&batch.records) {
+        Ok(known) => known,
+        Err(refusal) => return Outcome::Refused(refusal),
+    };
+    let answer = |(record, known): (PublishRecord, Option<Remembered>)| match known {
+        Some(known) => answer_again(known),
+        None => admission.store(record, effects),
+    };
+    Outcome::PublishedBatch(batch.records.into_iter().zip(known).map(answer).collect())
+}
+
+fn answer_again(known: Remembered) -> Published {
+    Published { partition: known.partition, seq: known.seq, deduplicated: true }
+}
+
+/// One request's view of its topic and its producer's line.
+struct Admission<'a> {
+    topic: &'a mut Topic,
+    producer_entries: &'a mut u64,
+    incarnation: TopicIncarnation,
+    requested: Partition,
+    producer_id: ProducerId,
+    limits: &'a Defaults,
+    now: ClusterTime,
+    commit_index: CommitIndex,
+}
+
+impl<'a> Admission<'a> {
+    fn open(
+        state: &'a mut State,
+        incarnation: TopicIncarnation,
+        requested: Partition,
+        producer_id: ProducerId,
+    ) -> Option<Self> {
+        Some(Self {
+            topic: state.topics.get_mut(&incarnation)?,
+            producer_entries: &mut state.producer_entries,
+            incarnation,
+            requested,
+            producer_id,
+            limits: state.defaults.as_ref().unwrap_or(&Defaults::BUILD),
+            now: state.time,
+            commit_index: state.commit_index,
+        })
+    }
+
+    /// Whether one record can be stored (`None`), was stored before, or is refused. Changes nothing but forgets
+    /// producers that were idle too long.
+    fn look(&mut self, record: &PublishRecord) -> Result<Option<Remembered>, Refusal> {
+        self.check_target(record)?;
+        let Some(key) = self.line(record.producer_seq)? else { return Ok(None) };
+        let number = record.producer_seq;
+        match self.topic.producers.standing(key, number, record.content_hash) {
+            Standing::Next => self.make_room(key).map(|()| None),
+            standing => judge(standing, number),
+        }
+    }
+
+    fn look_at_all(&mut self, records: &[PublishRecord]) -> Result<Vec<Option<Remembered>>, Refusal> {
+        let mut answers = Vec::with_capacity(records.len());
+        let mut first_new = None;
+        for (place, record) in records.iter().enumerate() {
+            if place > 0 {
+                let before = records[place - 1].producer_seq;
+                let follows = before.get().checked_add(1) == Some(record.producer_seq.get());
+                if !(follows || before == ProducerSeq::ZERO && record.producer_seq == ProducerSeq::ZERO) {
+                    return Err(Refusal::SeqInvalid);
+                }
+            }
+            // Numbers follow one another, so once one is new and next, all behind it are new and next.
+            let answer =
+                if first_new.is_some() { self.check_target(record).map(|()| None)? } else { self.look(record)? };
+            if answer.is_none() {
+                first_new.get_or_insert(place);
+            }
+            answers.push(answer);
+        }
+        Ok(answers)
+    }
+
+    fn check_target(&self, record: &PublishRecord) -> Result<(), Refusal> {
+        let partitions = u16::try_from(self.topic.partitions.len()).expect("at most 1024 partitions");
+        if self.requested != Partition::ANY && self.requested.get() >= partitions {
+            return Err(Refusal::UnknownPartition { requested: self.requested, partitions });
+        }
+        let limit = self.topic.settings.get(Setting::MaxMessageBytes);
+        if u64::from(record.value_bytes) > limit {
+            return Err(Refusal::TooLarge { found: record.value_bytes, limit });
+        }
+        Ok(())
+    }
+
+    /// The line of a number; `None` for a publish that is not idempotent.
+    fn line(&self, number: ProducerSeq) -> Result<Option<LineKey>, Refusal> {
+        match (self.producer_id == ProducerId::ZERO, number == ProducerSeq::ZERO) {
+            (true, true) => Ok(None),
+            (false, false) => Ok(Some((self.requested, self.producer_id))),
+            _ => Err(Refusal::SeqInvalid),
+        }
+    }
+
+    /// A new producer needs room among those that are remembered; those idle for ten minutes give way.
+    fn make_room(&mut self, key: LineKey) -> Result<(), Refusal> {
+        if self.topic.producers.knows(key) || *self.producer_entries < self.limits.state_entries_max {
+            return Ok(());
+        }
+        let before = self.topic.producers.entries();
+        self.topic.producers.forget_idle(self.now, IDLE_LEAST_MS, FORGET_MAX);
+        *self.producer_entries -= before - self.topic.producers.entries();
+        if *self.producer_entries < self.limits.state_entries_max {
+            return Ok(());
+        }
+        Err(Refusal::ProducerQuota { limit: self.limits.state_entries_max })
+    }
+
+    fn store(&mut self, record: PublishRecord, effects: &mut Vec<Effect>) -> Published {
+        let partition = self.place(record.key_hash);
+        let wanted = !self.topic.paths.is_empty();
+        let state = &mut self.topic.partitions[usize::from(partition.get())];
+        let seq = state.last_seq.next();
+        state.last_seq = seq;
+        state.bytes += record.record.len() as u64;
+        let fact = Fact { key_hash: record.key_hash, size_bytes: record.payload_bytes, expires_at_ms: 0 };
+        state.facts.push(seq, fact, wanted);
+        self.remember(&record, partition, seq);
+        effects.push(Effect::Append(AppendEffect {
+            topic: self.incarnation,
+            partition,
+            seq,
+            commit_index: self.commit_index,
+            key_hash: record.key_hash,
+            payload_bytes: record.payload_bytes,
+            record: record.record,
+        }));
+        Published { partition, seq, deduplicated: false }
+    }
+
+    /// By key if there is one, else each partition in turn, unless the request names one.
+    fn place(&mut self, key_hash: KeyHash) -> Partition {
+        if self.requested != Partition::ANY {
+            return self.requested;
+        }
+        let partitions = self.topic.partitions.len() as u64;
+        let number = if key_hash.is_some() {
+            (key_hash.get() & 0xFFFF_FFFF) % partitions
+        } else {
+            self.topic.round_robin = (self.topic.round_robin + 1) % partitions;
+            self.topic.round_robin
+        };
+        Partition::new(u16::try_from(number).expect("less than 1024 partitions"))
+    }
+
+    fn remember(&mut self, record: &PublishRecord, partition: Partition, seq: mortarmq_types::Seq) {
+        if self.producer_id == ProducerId::ZERO {
+            return;
+        }
+        let producers = &mut self.topic.producers;
+        let before = producers.entries();
+        producers.forget_idle(self.now, self.limits.producer_idle_ms.max(IDLE_LEAST_MS), 1);
+        let what = Remembered { partition, seq, content_hash: record.content_hash };
+        let window = self.limits.producer_window as usize;
+        producers.remember((self.requested, self.producer_id), record.producer_seq, what, window, self.now);
+        *self.producer_entries = *self.producer_entries + producers.entries() - before;
+    }
+}
+
+/// A producer is remembered at least that long after its last publish (P3).
+const IDLE_LEAST_MS: u64 = 600_000;
+/// Producers forgotten by one publish at most.
+const FORGET_MAX: usize = 64;
+
+fn judge(standing: Standing, found: ProducerSeq) -> Result<Option<Remembered>, Refusal> {
+    match standing {
+        Standing::Next => Ok(None),
+        Standing::Known(known) => Ok(Some(known)),
+        Standing::OtherContent => Err(Refusal::SeqReused { found }),
+        Standing::Gap { expected } => Err(Refusal::SeqGap { expected, found }),
+        Standing::Expired => Err(Refusal::SeqExpired { found }),
+    }
+}

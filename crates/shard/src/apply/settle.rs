@@ -1,0 +1,96 @@
+//! `Settle`: acks, refuses, gives back or extends deliveries, each named by its number (P6, wire rule 3).
+
+use super::ends;
+use crate::command::{Settle, SettleItem, SettleKind};
+use crate::effect::{Effect, LedgerEffect};
+use crate::ledger::{LedgerEvent, LedgerKind};
+use crate::outcome::{Outcome, Refusal, SettleCode};
+use crate::state::State;
+use mortarmq_delivery::{SettleError, Settled};
+use mortarmq_types::{Attempt, DeliveryId, MemberId, PathId, Seq};
+
+pub(super) fn apply(state: &mut State, settle: Settle, effects: &mut Vec<Effect>) -> Outcome {
+    if !state.paths.contains_key(&settle.path) {
+        return Outcome::Refused(Refusal::UnknownGroup);
+    }
+    let mut codes = Vec::with_capacity(settle.items.iter().map(|item| item.count as usize).sum());
+    for item in &settle.items {
+        apply_item(state, settle.path, item, &mut codes, effects);
+    }
+    Outcome::Settled(codes)
+}
+
+fn apply_item(
+    state: &mut State,
+    id: PathId,
+    item: &SettleItem,
+    codes: &mut Vec<SettleCode>,
+    effects: &mut Vec<Effect>,
+) {
+    let now = state.now();
+    let path = state.paths.get_mut(&id).expect("checked by the caller; settling removes no path");
+    let rules = path.settings.rules();
+    let number = usize::from(item.partition.get());
+    let Some(partition) = path.partitions.get_mut(number) else {
+        codes.extend((0..item.count).map(|_| SettleCode::Unknown));
+        return;
+    };
+    let how = match &item.kind {
+        SettleKind::Ack => mortarmq_delivery::Settle::Ack,
+        SettleKind::Nack { delay_ms, .. } => mortarmq_delivery::Settle::Nack { delay_ms: *delay_ms },
+        SettleKind::Release => mortarmq_delivery::Settle::Release,
+        SettleKind::Extend => mortarmq_delivery::Settle::Extend,
+    };
+    let mut ended = Vec::new();
+    let mut extended = Vec::new();
+    for place in 0..u64::from(item.count) {
+        let seq = Seq::new(item.first_seq.get().wrapping_add(place));
+        let delivery = DeliveryId::new(item.first_delivery.get().wrapping_add(place));
+        let result = partition.settle(seq, delivery, how, &rules, now, &mut ended);
+        if item.kind == SettleKind::Extend && result == Ok(Settled::Done) {
+            extended.push((seq, delivery));
+        }
+        codes.push(match result {
+            Ok(Settled::Done | Settled::Again) => SettleCode::Done,
+            Err(SettleError::Stale) => SettleCode::Stale,
+            Err(SettleError::Unknown) => SettleCode::Unknown,
+        });
+    }
+    let detail = if let SettleKind::Nack { error, .. } = &item.kind { error.as_str() } else { "" };
+    state.retime(id, item.partition);
+    ends::book(state, id, item.partition, &ended, detail, effects);
+    record_extensions(state, id, item, &extended, effects);
+}
+
+fn record_extensions(
+    state: &State,
+    path: PathId,
+    item: &SettleItem,
+    extended: &[(Seq, DeliveryId)],
+    effects: &mut Vec<Effect>,
+) {
+    let topic = state.paths[&path].topic;
+    let mut runs: Vec<LedgerEvent> = Vec::new();
+    for (seq, delivery) in extended {
+        let event = LedgerEvent {
+            path,
+            kind: LedgerKind::Extended,
+            first_seq: *seq,
+            count: 1,
+            first_delivery: *delivery,
+            attempt: Attempt::ZERO,
+            member: MemberId::ZERO,
+            previous: DeliveryId::ZERO,
+            time: state.time,
+            wall: state.wall,
+            commit_index: state.commit_index,
+            epoch: state.epoch,
+            detail: String::new(),
+        };
+        if !runs.last_mut().is_some_and(|run| run.absorb(&event)) {
+            runs.push(event);
+        }
+    }
+    let partition = item.partition;
+    effects.extend(runs.into_iter().map(|event| Effect::Ledger(LedgerEffect { topic, partition, event })));
+}

@@ -1,0 +1,142 @@
+//! Commands survive their bytes, and no bytes make decoding panic.
+
+use crate::command::{
+    Batch, BatchBuilder, Command, CreateTopic, Deliver, EndMember, Grant, JoinGroup, PublishRunBuilder, Settle,
+    SettleItem, SettleKind, Stamp, StartPolicy, Stretch,
+};
+use crate::record::NewRecord;
+use crate::settings::{Defaults, Setting, SettingsPatch};
+use bytes::Bytes;
+use mortarmq_delivery::Fact;
+use mortarmq_types::{
+    ClusterTime, DeliveryId, KeyHash, MemberId, Partition, PathId, ProducerId, ProducerSeq, Seq, TopicIncarnation,
+    WallTime,
+};
+use proptest::prelude::{any, prop, proptest};
+
+fn patch(values: &[(Setting, u64)]) -> SettingsPatch {
+    SettingsPatch { values: values.to_vec() }
+}
+
+fn samples() -> Vec<Command> {
+    let item = |kind| SettleItem {
+        partition: Partition::new(3),
+        first_seq: Seq::new(9),
+        first_delivery: DeliveryId::new(11),
+        count: 5,
+        kind,
+    };
+    let nack = SettleKind::Nack { delay_ms: 250, error: "no such customer".to_owned() };
+    let fact = Fact { key_hash: KeyHash::new(5), size_bytes: 7, expires_at_ms: 0 };
+    let stretch = Stretch { partition: Partition::new(1), first: Seq::new(41), facts: vec![fact; 3] };
+    vec![
+        Command::SetDefaults(Defaults::BUILD),
+        Command::CreateTopic(CreateTopic {
+            name: "orders".to_owned(),
+            settings: patch(&[(Setting::Partitions, 7), (Setting::Order, 0)]),
+        }),
+        Command::DeleteTopic { name: "orders".to_owned() },
+        Command::JoinGroup(JoinGroup {
+            topic: TopicIncarnation::new(1),
+            group: "billing".to_owned(),
+            settings: patch(&[(Setting::LeaseMs, 1000)]),
+            start: StartPolicy::At(vec![(Partition::new(0), Seq::new(4))]),
+            member: MemberId::new(77),
+            secret_hash: 78,
+        }),
+        Command::EndMember(EndMember { path: PathId::new(2), member: MemberId::new(77), lost: true }),
+        Command::Deliver(Deliver {
+            path: PathId::new(2),
+            member: MemberId::new(77),
+            grant: Grant::Push { window_messages: 256, window_bytes: 1 << 21 },
+            max_messages: 16,
+            stretch: Some(stretch),
+        }),
+        Command::Deliver(Deliver {
+            path: PathId::new(2),
+            member: MemberId::new(77),
+            grant: Grant::Pull { node_incarnation: 1, pull_id: 2, max_bytes: 3 },
+            max_messages: 1,
+            stretch: None,
+        }),
+        Command::Settle(Settle {
+            path: PathId::new(2),
+            items: vec![item(SettleKind::Ack), item(nack), item(SettleKind::Release), item(SettleKind::Extend)],
+        }),
+    ]
+}
+
+fn stamp() -> Stamp {
+    Stamp { time: ClusterTime::new(5), gap_ms: 2, wall: WallTime::new(1_700_000_000_000) }
+}
+
+fn batch_of_all() -> Bytes {
+    let mut builder = BatchBuilder::default();
+    for command in samples() {
+        builder.add(&command);
+    }
+    let mut run = PublishRunBuilder::default();
+    let record = |number: u64| NewRecord {
+        producer_id: ProducerId::new(9),
+        producer_seq: ProducerSeq::new(number),
+        key: b"k",
+        has_headers: false,
+        body: b"\x00\x01k\x00\x00\x00\x02hi",
+    };
+    let topic = TopicIncarnation::new(1);
+    run.add(topic, Partition::ANY, 3, 2, &record(1));
+    run.add_batch(topic, Partition::ANY, ProducerId::new(9), [2, 3].map(|number| (3, 2, record(number))).into_iter());
+    builder.add_run(&run.take().expect("two commands were added"));
+    builder.close(stamp())
+}
+
+fn read_all(bytes: Bytes) -> Result<Vec<Command>, crate::command::CommandError> {
+    let mut batch = Batch::open(bytes)?;
+    let mut commands = Vec::new();
+    while let Some(command) = batch.next_command()? {
+        commands.push(command);
+    }
+    Ok(commands)
+}
+
+#[test]
+fn every_command_survives_its_bytes() {
+    let batch = Batch::open(batch_of_all()).expect("a batch");
+    assert_eq!(batch.stamp, stamp());
+    let commands = read_all(batch_of_all()).expect("commands");
+    assert_eq!(commands[..samples().len()], samples());
+    let Command::Publish(publish) = &commands[samples().len()] else { panic!("a publish follows") };
+    assert_eq!((publish.record.producer_seq.get(), publish.record.payload_bytes), (1, 3));
+    crate::record::open_record(&publish.record.record).expect("the record is whole");
+    let Command::PublishBatch(batch) = &commands[samples().len() + 1] else { panic!("a batch publish follows") };
+    assert_eq!(batch.records.len(), 2);
+}
+
+#[test]
+fn p11_a_batch_that_is_cut_or_goes_on_is_refused() {
+    let whole = batch_of_all();
+    for length in 0..whole.len() {
+        assert!(read_all(whole.slice(..length)).is_err(), "cut at {length}");
+    }
+    let mut longer = whole.to_vec();
+    longer.push(0);
+    assert!(read_all(longer.into()).is_err());
+}
+
+proptest! {
+    #[test]
+    fn any_bytes_decode_or_are_refused(bytes in prop::collection::vec(any::<u8>(), 0..400)) {
+        let _ = read_all(Bytes::from(bytes));
+    }
+
+    #[test]
+    fn a_batch_with_changed_bytes_decodes_or_is_refused_and_applies(at in any::<prop::sample::Index>(), to in any::<u8>()) {
+        let mut bytes = batch_of_all().to_vec();
+        let place = at.index(bytes.len());
+        bytes[place] = to;
+        let mut shard = crate::Shard::default();
+        if shard.apply(Bytes::from(bytes), mortarmq_types::Epoch::new(1)).is_ok() {
+            shard.check();
+        }
+    }
+}

@@ -1,0 +1,231 @@
+//! Commands: everything that can change a shard, and their bytes in the log.
+//!
+//! A batch is one log entry: a [`Stamp`] and many commands. [`batch`] holds the batch's layout, [`publish`] the encoding
+//! of publishes (made at the edge, copied once into the batch), [`codec`] the rest. Any bytes decode to a command or to a
+//! [`CommandError`]; any command that decodes applies without panic.
+
+pub mod batch;
+pub mod codec;
+pub mod publish;
+
+use crate::settings::{Defaults, SettingsPatch};
+use bytes::Bytes;
+use mortarmq_delivery::Fact;
+use mortarmq_types::{
+    DeliveryId, KeyHash, MemberId, Partition, PathId, ProducerId, ProducerSeq, Seq, TopicIncarnation,
+};
+
+pub use batch::{Batch, BatchBuilder, Stamp};
+pub use codec::CommandError;
+pub use publish::{PublishRun, PublishRunBuilder};
+
+/// Most items of one settle, and most records of one batch publish.
+pub const ITEMS_MAX: usize = 1024;
+/// Most steps that one command may take.
+pub const STEPS_MAX: u32 = 1024;
+
+/// One change of the shard.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Command {
+    /// Writes the cluster's initial values to the catalog; later ones are ignored.
+    SetDefaults(Defaults),
+    /// Makes a topic, or compares one that exists.
+    CreateTopic(CreateTopic),
+    /// Deletes a topic by name.
+    DeleteTopic {
+        /// The topic's name.
+        name: String,
+    },
+    /// Stores one message.
+    Publish(Publish),
+    /// Stores several messages, all or none.
+    PublishBatch(PublishBatch),
+    /// Makes a member, and its group if there is none.
+    JoinGroup(JoinGroup),
+    /// Ends a member.
+    EndMember(EndMember),
+    /// Leases what is next on a path to a member.
+    Deliver(Deliver),
+    /// Ends or extends deliveries.
+    Settle(Settle),
+}
+
+/// Makes a topic, or compares one that exists.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CreateTopic {
+    /// The topic's name.
+    pub name: String,
+    /// The settings given; only these are compared.
+    pub settings: SettingsPatch,
+}
+
+/// Stores one message.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Publish {
+    /// Where to.
+    pub topic: TopicIncarnation,
+    /// The partition as it stands in the request; [`Partition::ANY`] leaves it to the broker.
+    pub requested: Partition,
+    /// Who sends; 0 is not idempotent.
+    pub producer_id: ProducerId,
+    /// The message.
+    pub record: PublishRecord,
+}
+
+/// Stores several messages with consecutive producer numbers, all or none.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PublishBatch {
+    /// Where to.
+    pub topic: TopicIncarnation,
+    /// The partition as it stands in the request.
+    pub requested: Partition,
+    /// Who sends; 0 is not idempotent.
+    pub producer_id: ProducerId,
+    /// The messages, at most [`ITEMS_MAX`].
+    pub records: Vec<PublishRecord>,
+}
+
+/// One message of a publish.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PublishRecord {
+    /// The producer's number.
+    pub producer_seq: ProducerSeq,
+    /// Hash of the key.
+    pub key_hash: KeyHash,
+    /// Hash of key, headers and value.
+    pub content_hash: u64,
+    /// Bytes of key, headers and value, as credit counts them.
+    pub payload_bytes: u32,
+    /// Bytes of the value alone, as the topic's limit counts them.
+    pub value_bytes: u32,
+    /// The encoded record (see [`crate::record`]).
+    pub record: Bytes,
+}
+
+/// Where a new group begins.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum StartPolicy {
+    /// At the earliest message there is.
+    Earliest,
+    /// At the next message to come.
+    Latest,
+    /// At these sequences; partitions that are not named begin at the earliest.
+    At(Vec<(Partition, Seq)>),
+}
+
+/// Makes a member, and its group if there is none.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct JoinGroup {
+    /// The topic.
+    pub topic: TopicIncarnation,
+    /// The group's name.
+    pub group: String,
+    /// The settings given; only these are compared.
+    pub settings: SettingsPatch,
+    /// Where the group begins if this makes it; never compared.
+    pub start: StartPolicy,
+    /// The member, drawn by the node.
+    pub member: MemberId,
+    /// Hash of the member's secret; the log holds no secret.
+    pub secret_hash: u64,
+}
+
+/// Ends a member: it left, or was silent for its session time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EndMember {
+    /// The path.
+    pub path: PathId,
+    /// The member.
+    pub member: MemberId,
+    /// Whether it was lost (its leases end as `consumer_lost`) or left (`released`).
+    pub lost: bool,
+}
+
+/// On which terms messages are leased.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Grant {
+    /// Up to the member's window, less what it holds by pushes.
+    Push {
+        /// Messages the member may hold.
+        window_messages: u32,
+        /// Bytes the member may hold.
+        window_bytes: u64,
+    },
+    /// Once, for one pull.
+    Pull {
+        /// The node that took the pull, in its present life.
+        node_incarnation: u64,
+        /// The pull's number on that node.
+        pull_id: u64,
+        /// Most bytes; 0 is no limit.
+        max_bytes: u64,
+    },
+}
+
+/// Leases what is next on a path to a member. It names no sequences: apply takes what is next.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Deliver {
+    /// The path.
+    pub path: PathId,
+    /// The member.
+    pub member: MemberId,
+    /// On which terms.
+    pub grant: Grant,
+    /// Most messages.
+    pub max_messages: u32,
+    /// Facts of messages that the state no longer keeps, read from the index by the leader.
+    pub stretch: Option<Stretch>,
+}
+
+/// Facts of consecutive messages of one partition.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stretch {
+    /// The partition.
+    pub partition: Partition,
+    /// The sequence of the first fact.
+    pub first: Seq,
+    /// The facts, at most [`STEPS_MAX`].
+    pub facts: Vec<Fact>,
+}
+
+/// Ends or extends deliveries of one path.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settle {
+    /// The path.
+    pub path: PathId,
+    /// The items, in order; [`ITEMS_MAX`] deliveries at most in all.
+    pub items: Vec<SettleItem>,
+}
+
+/// What a settle does to its deliveries.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SettleKind {
+    /// Done: never deliver it again.
+    Ack,
+    /// Not done: deliver it again, later.
+    Nack {
+        /// Wait before the next attempt; 0 is the group's backoff.
+        delay_ms: u32,
+        /// Why, in the consumer's words.
+        error: String,
+    },
+    /// Not looked at: deliver it again, and count no attempt.
+    Release,
+    /// Still at work: begin the lease anew.
+    Extend,
+}
+
+/// Consecutive deliveries of consecutive messages, all settled in one way.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SettleItem {
+    /// The partition.
+    pub partition: Partition,
+    /// The first message.
+    pub first_seq: Seq,
+    /// Its delivery.
+    pub first_delivery: DeliveryId,
+    /// How many.
+    pub count: u32,
+    /// What is done to them.
+    pub kind: SettleKind,
+}

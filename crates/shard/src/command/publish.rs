@@ -1,0 +1,148 @@
+//! Publishes, encoded at the edge: the connection writes whole commands, the shard's loop copies them into its batch.
+//!
+//! A record is encoded once, together with its command. A pipelined connection hands over all publishes of one read as
+//! one [`PublishRun`], which the loop appends with a single copy.
+
+use super::batch::{KIND_PUBLISH, KIND_PUBLISH_BATCH, close_command, open_command};
+use super::codec::{CommandError, Fields};
+use super::{ITEMS_MAX, Publish, PublishBatch, PublishRecord};
+use crate::record::{NewRecord, write_record};
+use bytes::{BufMut, Bytes, BytesMut};
+use mortarmq_types::{KeyHash, Partition, ProducerId, ProducerSeq, TopicIncarnation};
+
+/// Encoded publishes of one topic, in the order in which they were sent.
+#[derive(Clone, Debug)]
+pub struct PublishRun {
+    /// The topic of all of them.
+    pub topic: TopicIncarnation,
+    /// How many commands.
+    pub count: u32,
+    /// The commands, one behind the other, as they stand in a batch.
+    pub commands: Bytes,
+}
+
+/// Encodes publishes into a buffer.
+#[derive(Debug, Default)]
+pub struct PublishRunBuilder {
+    buffer: BytesMut,
+    topic: TopicIncarnation,
+    count: u32,
+}
+
+impl PublishRunBuilder {
+    /// Adds one publish.
+    ///
+    /// # Panics
+    /// When a publish to another topic was added before and not taken: the caller takes the run first.
+    pub fn add(
+        &mut self,
+        topic: TopicIncarnation,
+        requested: Partition,
+        payload_bytes: u32,
+        value_bytes: u32,
+        record: &NewRecord<'_>,
+    ) {
+        assert!(self.count == 0 || self.topic == topic, "a run holds publishes of one topic");
+        self.topic = topic;
+        self.count += 1;
+        let start = open_command(&mut self.buffer, KIND_PUBLISH);
+        put_target(&mut self.buffer, topic, requested, record.producer_id);
+        put_record(&mut self.buffer, payload_bytes, value_bytes, record);
+        close_command(&mut self.buffer, start);
+    }
+
+    /// Adds one batch publish; the records carry their own producer numbers.
+    ///
+    /// # Panics
+    /// As [`Self::add`], and for more than [`ITEMS_MAX`] records.
+    pub fn add_batch<'a>(
+        &mut self,
+        topic: TopicIncarnation,
+        requested: Partition,
+        producer_id: ProducerId,
+        records: impl ExactSizeIterator<Item = (u32, u32, NewRecord<'a>)>,
+    ) {
+        assert!(self.count == 0 || self.topic == topic, "a run holds publishes of one topic");
+        let count = u16::try_from(records.len()).expect("ITEMS_MAX fits 16 bits");
+        assert!(usize::from(count) <= ITEMS_MAX, "a batch of {count} records was checked when it was decoded");
+        self.topic = topic;
+        self.count += 1;
+        let start = open_command(&mut self.buffer, KIND_PUBLISH_BATCH);
+        put_target(&mut self.buffer, topic, requested, producer_id);
+        self.buffer.put_u16(count);
+        for (payload_bytes, value_bytes, record) in records {
+            put_record(&mut self.buffer, payload_bytes, value_bytes, &record);
+        }
+        close_command(&mut self.buffer, start);
+    }
+
+    /// The topic of the publishes that were added, if any were.
+    #[must_use]
+    pub fn topic(&self) -> Option<TopicIncarnation> {
+        (self.count > 0).then_some(self.topic)
+    }
+
+    /// Takes what was added; `None` if nothing was.
+    pub fn take(&mut self) -> Option<PublishRun> {
+        if self.count == 0 {
+            return None;
+        }
+        let run = PublishRun { topic: self.topic, count: self.count, commands: self.buffer.split().freeze() };
+        self.count = 0;
+        Some(run)
+    }
+}
+
+fn put_target(out: &mut BytesMut, topic: TopicIncarnation, requested: Partition, producer_id: ProducerId) {
+    out.put_u64(topic.get());
+    out.put_u16(requested.get());
+    out.put_u64(producer_id.get());
+}
+
+/// Layout: producer_seq u64, key_hash u64, content_hash u64, payload_bytes u32, value_bytes u32, record (u32 length).
+fn put_record(out: &mut BytesMut, payload_bytes: u32, value_bytes: u32, record: &NewRecord<'_>) {
+    out.put_u64(record.producer_seq.get());
+    let hashes_at = out.len();
+    out.put_u64(0);
+    out.put_u64(0);
+    out.put_u32(payload_bytes);
+    out.put_u32(value_bytes);
+    let length_at = out.len();
+    out.put_u32(0);
+    let summary = write_record(out, record);
+    out[hashes_at..hashes_at + 8].copy_from_slice(&summary.key_hash.get().to_be_bytes());
+    out[hashes_at + 8..hashes_at + 16].copy_from_slice(&summary.content_hash.to_be_bytes());
+    out[length_at..length_at + 4].copy_from_slice(&summary.record_bytes.to_be_bytes());
+}
+
+pub(super) fn decode_publish(fields: &mut Fields) -> Result<Publish, CommandError> {
+    Ok(Publish {
+        topic: TopicIncarnation::new(fields.u64()?),
+        requested: Partition::new(fields.u16()?),
+        producer_id: ProducerId::new(fields.u64()?),
+        record: decode_record(fields)?,
+    })
+}
+
+pub(super) fn decode_publish_batch(fields: &mut Fields) -> Result<PublishBatch, CommandError> {
+    let topic = TopicIncarnation::new(fields.u64()?);
+    let requested = Partition::new(fields.u16()?);
+    let producer_id = ProducerId::new(fields.u64()?);
+    let count = usize::from(fields.u16()?);
+    if count == 0 || count > ITEMS_MAX {
+        return Err(CommandError::Field { field: "records", found: count as u64 });
+    }
+    let records = (0..count).map(|_| decode_record(fields)).collect::<Result<_, _>>()?;
+    Ok(PublishBatch { topic, requested, producer_id, records })
+}
+
+fn decode_record(fields: &mut Fields) -> Result<PublishRecord, CommandError> {
+    Ok(PublishRecord {
+        producer_seq: ProducerSeq::new(fields.u64()?),
+        key_hash: KeyHash::new(fields.u64()?),
+        content_hash: fields.u64()?,
+        payload_bytes: fields.u32()?,
+        value_bytes: fields.u32()?,
+        record: fields.long_bytes()?,
+    })
+}

@@ -1,0 +1,135 @@
+//! What a partition remembers of its newest messages, so that a path can place and order them without reading a disk.
+
+use crate::command::Stretch;
+use mortarmq_delivery::{Fact, Facts};
+use mortarmq_types::Seq;
+use std::collections::VecDeque;
+
+/// Facts of the newest messages of a partition, consecutive up to its last sequence.
+///
+/// # Invariants
+/// 1. The facts are those of `base..=last_seq`, without a hole.
+/// 2. There are at most `limit` of them (failure rule 9): a path that lags further brings its facts along.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FactWindow {
+    base: Seq,
+    facts: VecDeque<Fact>,
+    limit: usize,
+}
+
+impl FactWindow {
+    /// An empty window of a partition without messages.
+    #[must_use]
+    pub fn new(limit: usize) -> Self {
+        Self { base: Seq::FIRST, facts: VecDeque::new(), limit }
+    }
+
+    /// Remembers the next message. `wanted` is false when no path could ask for it.
+    pub fn push(&mut self, seq: Seq, fact: Fact, wanted: bool) {
+        if !wanted {
+            self.facts.clear();
+            self.base = seq.next();
+            return;
+        }
+        assert_eq!(self.base.plus(self.facts.len() as u64), seq, "facts follow the sequences without a hole");
+        if self.facts.len() == self.limit {
+            self.facts.pop_front();
+            self.base = self.base.next();
+        }
+        self.facts.push_back(fact);
+    }
+
+    /// Forgets what lies below the position of every path.
+    pub fn forget_below(&mut self, lowest: Seq) {
+        let gone = usize::try_from(lowest.above(self.base)).unwrap_or(usize::MAX).min(self.facts.len());
+        self.facts.drain(..gone);
+        self.base = self.base.plus(gone as u64);
+    }
+
+    /// The sequence of the oldest fact; the next message's if there are none.
+    #[must_use]
+    pub fn base(&self) -> Seq {
+        self.base
+    }
+
+    /// How many facts there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.facts.len()
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.facts.is_empty()
+    }
+
+    fn get(&self, seq: Seq) -> Option<Fact> {
+        let place = seq.get().checked_sub(self.base.get())?;
+        self.facts.get(usize::try_from(place).ok()?).copied()
+    }
+
+    /// Asserts every numbered invariant.
+    ///
+    /// # Panics
+    /// When one does not hold.
+    pub fn check(&self, last_seq: Seq) {
+        assert_eq!(
+            self.base.plus(self.facts.len() as u64),
+            last_seq.next(),
+            "invariant 1: facts end at the last message"
+        );
+        assert!(self.facts.len() <= self.limit, "invariant 2: {} facts, limit {}", self.facts.len(), self.limit);
+    }
+}
+
+/// The facts that one `Deliver` can use: those that came with it, and those the partition remembers.
+#[derive(Clone, Copy, Debug)]
+pub struct FactView<'a> {
+    /// What came with the command, if it speaks of this partition.
+    pub stretch: Option<&'a Stretch>,
+    /// What the partition remembers.
+    pub window: &'a FactWindow,
+}
+
+impl Facts for FactView<'_> {
+    fn fact(&self, seq: Seq) -> Option<Fact> {
+        self.window.get(seq).or_else(|| {
+            let stretch = self.stretch?;
+            let place = seq.get().checked_sub(stretch.first.get())?;
+            stretch.facts.get(usize::try_from(place).ok()?).copied()
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{FactView, FactWindow};
+    use crate::command::Stretch;
+    use mortarmq_delivery::{Fact, Facts as _};
+    use mortarmq_types::{KeyHash, Partition, Seq};
+
+    fn fact(size_bytes: u32) -> Fact {
+        Fact { key_hash: KeyHash::NONE, size_bytes, expires_at_ms: 0 }
+    }
+
+    #[test]
+    fn facts_are_bounded_and_a_stretch_fills_in_below_them() {
+        let mut window = FactWindow::new(3);
+        for number in 1..=5 {
+            window.push(Seq::new(number), fact(u32::try_from(number).expect("small")), true);
+            window.check(Seq::new(number));
+        }
+        assert_eq!(window.base(), Seq::new(3));
+        let stretch = Stretch { partition: Partition::ZERO, first: Seq::new(1), facts: vec![fact(1), fact(2)] };
+        let view = FactView { stretch: Some(&stretch), window: &window };
+        let sizes: Vec<Option<u32>> =
+            (0..=6).map(|number| view.fact(Seq::new(number)).map(|fact| fact.size_bytes)).collect();
+        assert_eq!(sizes, [None, Some(1), Some(2), Some(3), Some(4), Some(5), None]);
+        window.forget_below(Seq::new(5));
+        assert_eq!((window.base(), window.len()), (Seq::new(5), 1));
+        window.push(Seq::new(6), fact(6), false);
+        window.check(Seq::new(6));
+        assert!(window.is_empty());
+    }
+}

@@ -1,0 +1,161 @@
+//! What apply answers: one [`Outcome`] per command. Refusals are data; their text and code are made at the edge.
+
+use crate::names::NameError;
+use mortarmq_types::{MemberId, Partition, PathId, ProducerSeq, Seq, TopicIncarnation};
+
+/// The result of one command.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// Nobody waits for more than that it was applied.
+    Done,
+    /// A message is stored.
+    Published(Published),
+    /// Several messages are stored.
+    PublishedBatch(Vec<Published>),
+    /// A topic exists.
+    TopicDeclared {
+        /// The topic.
+        topic: TopicIncarnation,
+        /// Its partitions.
+        partitions: u16,
+        /// Whether it was there before, with the same settings.
+        existed: bool,
+    },
+    /// A topic does not exist.
+    TopicDeleted {
+        /// The topic that was there, if one was.
+        topic: Option<TopicIncarnation>,
+    },
+    /// A member joined its path.
+    Joined {
+        /// The path.
+        path: PathId,
+        /// The member.
+        member: MemberId,
+    },
+    /// Messages were leased.
+    Delivered {
+        /// How many.
+        count: u32,
+    },
+    /// Deliveries were settled: one code for each.
+    Settled(Vec<SettleCode>),
+    /// The command changed nothing.
+    Refused(Refusal),
+}
+
+/// Where a message is stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Published {
+    /// The partition.
+    pub partition: Partition,
+    /// The sequence.
+    pub seq: Seq,
+    /// Whether this was a retry of a publish that was stored before.
+    pub deduplicated: bool,
+}
+
+/// The answer to one item of a settle.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SettleCode {
+    /// It is done, now or before.
+    Done,
+    /// The message was delivered again since.
+    Stale,
+    /// The delivery is not live, and how it ended is not known or was another way.
+    Unknown,
+}
+
+/// Why a command changed nothing. All of them are final: nothing was stored (P2).
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    /// No topic has this incarnation or name.
+    #[error("the topic does not exist")]
+    UnknownTopic,
+    /// The topic has no such partition.
+    #[error("the topic has {partitions} partitions, from 0; {requested} is not one of them")]
+    UnknownPartition {
+        /// What was asked for.
+        requested: Partition,
+        /// How many there are.
+        partitions: u16,
+    },
+    /// The path is gone.
+    #[error("the group does not exist")]
+    UnknownGroup,
+    /// The member is gone.
+    #[error("the subscription has ended")]
+    UnknownMember,
+    /// A name breaks a rule.
+    #[error("{0}")]
+    Name(NameError),
+    /// A topic of this name exists in another case.
+    #[error("a topic {existing:?} exists, and names are unique without regard to case")]
+    NameCase {
+        /// The name that exists.
+        existing: String,
+    },
+    /// The topic exists with other settings.
+    #[error("the topic exists with other settings: {}", differences.join("; "))]
+    TopicMismatch {
+        /// The settings that differ.
+        differences: Vec<String>,
+    },
+    /// The group exists with other settings.
+    #[error("the group exists with other settings: {}", differences.join("; "))]
+    GroupMismatch {
+        /// The settings that differ.
+        differences: Vec<String>,
+    },
+    /// The value is larger than the topic accepts.
+    #[error("the value has {found} bytes, the topic accepts {limit}")]
+    TooLarge {
+        /// Bytes of the value.
+        found: u32,
+        /// The topic's `max_message_bytes`.
+        limit: u64,
+    },
+    /// A producer number further ahead than the next.
+    #[error("producer number {found} is ahead: {expected} comes next")]
+    SeqGap {
+        /// The number that comes next.
+        expected: ProducerSeq,
+        /// The number given.
+        found: ProducerSeq,
+    },
+    /// A producer number that is no longer, or was never, known.
+    #[error("producer number {found} is older than the window, or its producer is not known")]
+    SeqExpired {
+        /// The number given.
+        found: ProducerSeq,
+    },
+    /// A producer number used for other bytes.
+    #[error("producer number {found} was used for other bytes: two producers share one identity; nothing was stored")]
+    SeqReused {
+        /// The number given.
+        found: ProducerSeq,
+    },
+    /// Only one of producer id and number is 0, or a batch's numbers do not follow one another.
+    #[error("producer id and producer number are both 0 or both not 0, and the numbers of a batch follow one another")]
+    SeqInvalid,
+    /// The shard keeps as many producers as it may.
+    #[error("the shard remembers as many producers as it may ({limit} publishes)")]
+    ProducerQuota {
+        /// The limit.
+        limit: u64,
+    },
+    /// A group has as many members as it may.
+    #[error("a group has at most {limit} members")]
+    MemberLimit {
+        /// The limit.
+        limit: usize,
+    },
+    /// The shard has as many partitions or groups as it may.
+    #[error("the shard has as many {what} as it may ({limit})")]
+    CatalogQuota {
+        /// What there are too many of.
+        what: &'static str,
+        /// The limit.
+        limit: usize,
+    },
+}

@@ -1,0 +1,219 @@
+//! The state of a shard: its clock and counters, the catalog of topics, and the paths.
+//!
+//! # Invariants
+//! 1. Names and topics refer to each other one to one; each path belongs to exactly one topic, under its group's name.
+//! 2. Counters never go back: commit index, delivery numbers, incarnations, path numbers (P10).
+//! 3. A member's held messages and bytes are those of its pushed deliveries.
+//! 4. On every path: produced = delivered + dropped + dlq + depth (P9).
+//! 5. The timer of each place is no later than what the path has due there.
+
+pub mod timers;
+
+use crate::facts::FactWindow;
+use crate::producer::Producers;
+use crate::settings::{Defaults, GroupSettings, Setting, TopicSettings};
+use mortarmq_delivery::{Books, Now, PathPartition};
+use mortarmq_types::{
+    Cause, ClusterTime, CommitIndex, DeliveryId, Epoch, LeaseTime, MemberId, Partition, PathId, Seq, TopicIncarnation,
+    WallTime,
+};
+use std::collections::{BTreeMap, VecDeque};
+use timers::Timers;
+
+/// Most members of one group.
+pub const MEMBERS_MAX: usize = 4096;
+/// Most partitions of all topics of a shard together.
+pub const PARTITIONS_MAX: usize = 65_536;
+/// Most groups of all topics of a shard together.
+pub const PATHS_MAX: usize = 16_384;
+
+/// Everything a shard knows.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct State {
+    /// The last applied command.
+    pub commit_index: CommitIndex,
+    /// The term of the last applied batch.
+    pub epoch: Epoch,
+    /// The stamp of the last applied batch.
+    pub time: ClusterTime,
+    /// The wall clock of the last applied batch, for display.
+    pub wall: WallTime,
+    /// All time in which nobody could settle or renew.
+    pub gaps_ms: u64,
+    /// The last delivery number given.
+    pub last_delivery: DeliveryId,
+    /// The cluster's initial values, once its first leader wrote them.
+    pub defaults: Option<Defaults>,
+    /// Topics by incarnation.
+    pub topics: BTreeMap<TopicIncarnation, Topic>,
+    /// Incarnations by lower-case name.
+    pub names: BTreeMap<String, TopicIncarnation>,
+    /// Paths by number.
+    pub paths: BTreeMap<PathId, Path>,
+    pub(crate) last_topic: TopicIncarnation,
+    pub(crate) last_path: PathId,
+    pub(crate) timers: Timers,
+    /// Members whose leases are still being ended, a bounded number per batch.
+    pub(crate) ending: VecDeque<(PathId, MemberId, Cause)>,
+    pub(crate) producer_entries: u64,
+    pub(crate) partitions_total: usize,
+}
+
+/// One life of a topic.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Topic {
+    /// Its name, as written when it was made.
+    pub name: String,
+    /// Its settings.
+    pub settings: TopicSettings,
+    /// The leader's term when it was made.
+    pub created_epoch: Epoch,
+    /// The wall clock when it was made, for display.
+    pub created_at: WallTime,
+    /// Its partitions.
+    pub partitions: Vec<PartitionState>,
+    /// Its paths by group name.
+    pub paths: BTreeMap<String, PathId>,
+    pub(crate) producers: Producers,
+    pub(crate) round_robin: u64,
+}
+
+/// One partition of a topic.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PartitionState {
+    /// The last sequence given; 0 if none was.
+    pub last_seq: Seq,
+    /// Bytes of all records.
+    pub bytes: u64,
+    /// What is remembered of the newest messages.
+    pub facts: FactWindow,
+}
+
+/// One consumer group on one topic: a durable obligation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Path {
+    /// The topic.
+    pub topic: TopicIncarnation,
+    /// The group's name.
+    pub group: String,
+    /// The group's settings.
+    pub settings: GroupSettings,
+    /// Its deliveries, by partition of the topic.
+    pub partitions: Vec<PathPartition>,
+    /// Its members.
+    pub members: BTreeMap<MemberId, Member>,
+    /// The partition that the next `Deliver` looks at first, so that each gets its turn.
+    pub(crate) cursor: usize,
+}
+
+/// One consumer's session on a path.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Member {
+    /// Hash of the secret by which it can resume.
+    pub secret_hash: u64,
+    /// Messages it holds by pushes.
+    pub held_messages: u32,
+    /// Bytes it holds by pushes.
+    pub held_bytes: u64,
+}
+
+impl State {
+    /// The two clocks of deliveries at the last stamp.
+    #[must_use]
+    pub fn now(&self) -> Now {
+        Now { cluster: self.time, lease: LeaseTime::new(self.time.get() - self.gaps_ms) }
+    }
+
+    /// When apply next has something to end or to wake; the leader proposes a stamp then.
+    #[must_use]
+    pub fn next_due(&self) -> Option<ClusterTime> {
+        if self.ending.is_empty() { self.timers.earliest() } else { Some(self.time) }
+    }
+
+    /// The topic with this name, in any case.
+    #[must_use]
+    pub fn topic_by_name(&self, name: &str) -> Option<(TopicIncarnation, &Topic)> {
+        let incarnation = *self.names.get(&name.to_ascii_lowercase())?;
+        let topic = &self.topics[&incarnation];
+        (topic.name == name).then_some((incarnation, topic))
+    }
+
+    /// The books of a path over all its partitions.
+    #[must_use]
+    pub fn books(&self, path: &Path) -> Books {
+        let topic = &self.topics[&path.topic];
+        path.partitions.iter().zip(&topic.partitions).map(|(partition, state)| partition.books(state.last_seq)).fold(
+            Books::default(),
+            |sum, books| Books {
+                produced: sum.produced + books.produced,
+                delivered: sum.delivered + books.delivered,
+                dropped: sum.dropped + books.dropped,
+                dlq: sum.dlq + books.dlq,
+                depth: sum.depth + books.depth,
+            },
+        )
+    }
+
+    /// Whether a `Deliver` to this path could lease anything.
+    #[must_use]
+    pub fn has_deliverable(&self, path: &Path) -> bool {
+        let topic = &self.topics[&path.topic];
+        let limit = path.settings.get(Setting::MaxPassedOver);
+        path.partitions.iter().zip(&topic.partitions).any(|(partition, state)| {
+            partition.ready_messages() > 0
+                || (partition.position() <= state.last_seq && partition.passed_over() < limit)
+        })
+    }
+
+    /// Sets the timer of one place from what its path has due.
+    pub(crate) fn retime(&mut self, path: PathId, partition: Partition) {
+        let due = self
+            .paths
+            .get(&path)
+            .and_then(|found| found.partitions.get(usize::from(partition.get())))
+            .and_then(|found| found.next_due(self.gaps_ms));
+        self.timers.set((path, partition), due);
+    }
+
+    /// Asserts every numbered invariant of the shard and of all that it holds.
+    ///
+    /// # Panics
+    /// When one does not hold.
+    pub fn check(&self) {
+        assert_eq!(self.names.len(), self.topics.len(), "invariant 1");
+        for (incarnation, topic) in &self.topics {
+            assert_eq!(self.names.get(&topic.name.to_ascii_lowercase()), Some(incarnation), "invariant 1");
+            assert!(topic.paths.iter().all(|(_, path)| self.paths[path].topic == *incarnation), "invariant 1");
+            topic.producers.check();
+            for partition in &topic.partitions {
+                partition.facts.check(partition.last_seq);
+            }
+        }
+        assert!(self.topics.keys().all(|incarnation| *incarnation <= self.last_topic), "invariant 2");
+        assert!(self.paths.keys().all(|path| *path <= self.last_path), "invariant 2");
+        for (id, path) in &self.paths {
+            self.check_path(*id, path);
+        }
+        self.timers.check();
+    }
+
+    fn check_path(&self, id: PathId, path: &Path) {
+        let topic = &self.topics[&path.topic];
+        assert_eq!(topic.paths.get(&path.group), Some(&id), "invariant 1");
+        assert_eq!(path.partitions.len(), topic.partitions.len(), "invariant 1");
+        for (partition, state) in path.partitions.iter().zip(&topic.partitions) {
+            partition.check(state.last_seq);
+        }
+        let held: u64 = path.partitions.iter().map(PathPartition::in_flight).sum();
+        let pushed: u64 = path.members.values().map(|member| u64::from(member.held_messages)).sum();
+        assert!(pushed <= held, "invariant 3: members hold {pushed} by pushes, {held} are leased");
+        let books = self.books(path);
+        assert_eq!(books.difference(), 0, "P9: {books:?}");
+        for (number, partition) in path.partitions.iter().enumerate() {
+            let place = (id, Partition::new(u16::try_from(number).expect("at most 1024 partitions")));
+            if let Some(due) = partition.next_due(self.gaps_ms) {
+                assert!(self.timers.time(place).is_some_and(|time| time <= due), "invariant 5: {place:?} due {due}");
+            }
+        }
+    }
+}
