@@ -1,1 +1,48 @@
-//! One shard on one node: admission, batches, waiters, sessions, credit, duties
+//! One shard on one node: joins the replica, the state machine and the storage, without doing any I/O itself.
+//!
+//! It knows nothing of sockets, clocks or threads. A driver feeds inputs (`handle_*`) with its clocks as arguments, then
+//! takes outputs ([`Node::poll_output`]) until there are none:
+//!
+//! 1. [`NodeRecovery`] takes the journal's batches, one by one, and becomes a [`Node`];
+//! 2. requests of connections ([`Request`]) and queries of operators ([`Query`]) come in; commands are collected in one
+//!    open batch while the journal writes the one before;
+//! 3. [`Output`]s go out: journal writes, segment work, reads, answers, deliveries.
+//!
+//! Reading order: [`mod@node`] (the order of things), [`admit`] (what a request becomes), [`commit`] (what an applied
+//! batch sets off), [`duties`] (what the leader proposes by itself), [`request`], [`reply`] and [`output`].
+
+mod admit;
+mod clock;
+mod commit;
+mod config;
+mod connections;
+mod deliveries;
+mod duties;
+mod handles;
+mod inspect;
+mod node;
+mod open_batch;
+mod options;
+mod output;
+mod pulls;
+mod queries;
+mod recent;
+mod recovery;
+mod refusal;
+mod reply;
+mod request;
+mod sends;
+mod sessions;
+mod stretches;
+pub mod views;
+
+pub use config::{NodeConfig, Now};
+pub use handles::Handles;
+pub use inspect::Gauges;
+pub use mortarmq_wire::{ErrorCode, Outcome};
+pub use node::{Node, TICK_MS};
+pub use output::{Delivery, Output, ReadJob, ReadResult, SegmentWork};
+pub use recovery::{NodeError, NodeRecovery};
+pub use refusal::settle_code;
+pub use reply::{Answer, CreditGranted, Failure, QueryAnswer, QueryReply, Reply};
+pub use request::{Query, Request, Subscribe, Unsent};

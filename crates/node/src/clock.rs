@@ -1,0 +1,103 @@
+//! Cluster time on this node: how the leader stamps its batches, and what it declares a gap.
+//!
+//! # Invariants
+//! 1. Stamps never go back.
+//! 2. A stamp's gap is never longer than the time since the stamp before.
+
+use mortarmq_shard::Stamp;
+use mortarmq_types::{ClusterTime, MonotonicTime};
+
+use crate::config::Now;
+
+/// The longest turn of the driver's loop in which members could still settle and renew. What exceeds it is a gap.
+pub(crate) const STALL_MS: u64 = 1000;
+
+/// Maps the node's own clock to cluster time.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ClusterClock {
+    anchor_cluster: ClusterTime,
+    anchor_monotonic: MonotonicTime,
+    last_stamp: ClusterTime,
+    last_turn: MonotonicTime,
+    gap_ms: u64,
+}
+
+impl ClusterClock {
+    /// A clock that goes on from the highest stamp in the log, which was received at `received`; since then nobody could
+    /// settle or renew.
+    pub(crate) fn after(last_stamp: ClusterTime, received: MonotonicTime, now: MonotonicTime) -> Self {
+        let outage_ms = now.since_ms(received);
+        Self {
+            anchor_cluster: last_stamp,
+            anchor_monotonic: received.min(now),
+            last_stamp,
+            last_turn: now,
+            gap_ms: outage_ms,
+        }
+    }
+
+    /// Notes that the loop turned. Returns by how much the turn was too long.
+    pub(crate) fn turn(&mut self, now: MonotonicTime) -> u64 {
+        let stalled_ms = now.since_ms(self.last_turn).saturating_sub(STALL_MS);
+        self.gap_ms += stalled_ms;
+        self.last_turn = self.last_turn.max(now);
+        stalled_ms
+    }
+
+    /// The stamp of the batch that is closed now.
+    pub(crate) fn stamp(&mut self, now: Now) -> Stamp {
+        let time = self.time(now.monotonic).max(self.last_stamp);
+        let gap_ms = self.gap_ms.min(time.since_ms(self.last_stamp));
+        self.gap_ms = 0;
+        self.last_stamp = time;
+        Stamp { time, gap_ms, wall: now.wall }
+    }
+
+    /// Cluster time now.
+    pub(crate) fn time(&self, now: MonotonicTime) -> ClusterTime {
+        self.anchor_cluster.after_ms(now.since_ms(self.anchor_monotonic))
+    }
+
+    /// When this node's clock shows a cluster time.
+    pub(crate) fn monotonic(&self, time: ClusterTime) -> MonotonicTime {
+        self.anchor_monotonic.after_ms(time.since_ms(self.anchor_cluster))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::ClusterClock;
+    use crate::config::Now;
+    use mortarmq_types::{ClusterTime, MonotonicTime, WallTime};
+
+    fn at(ms: u64) -> Now {
+        Now { monotonic: MonotonicTime::new(ms), wall: WallTime::ZERO }
+    }
+
+    #[test]
+    fn p5_an_outage_is_a_gap_and_counts_for_cluster_time() {
+        let mut clock =
+            ClusterClock::after(ClusterTime::new(500), MonotonicTime::new(10_000), MonotonicTime::new(17_000));
+        let stamp = clock.stamp(at(17_040));
+        assert_eq!((stamp.time.get(), stamp.gap_ms), (7540, 7000));
+        let next = clock.stamp(at(17_050));
+        assert_eq!((next.time.get(), next.gap_ms), (7550, 0));
+    }
+
+    #[test]
+    fn p5_a_stall_beyond_a_second_is_a_gap() {
+        let mut clock = ClusterClock::after(ClusterTime::ZERO, MonotonicTime::ZERO, MonotonicTime::ZERO);
+        assert_eq!(clock.turn(MonotonicTime::new(900)), 0);
+        assert_eq!(clock.stamp(at(900)).gap_ms, 0);
+        assert_eq!(clock.turn(MonotonicTime::new(5900)), 4000);
+        let stamp = clock.stamp(at(5900));
+        assert_eq!((stamp.time.get(), stamp.gap_ms), (5900, 4000));
+    }
+
+    #[test]
+    fn p10_stamps_never_go_back_even_if_the_node_clock_does() {
+        let mut clock = ClusterClock::after(ClusterTime::ZERO, MonotonicTime::ZERO, MonotonicTime::ZERO);
+        assert_eq!(clock.stamp(at(50)).time.get(), 50);
+        assert_eq!(clock.stamp(at(20)).time.get(), 50);
+    }
+}

@@ -1,0 +1,255 @@
+//! What a committed batch sets off: apply, then answers to those who wait, then effects.
+
+use mortarmq_replica::{Entry, EntryKind};
+use mortarmq_shard::{AppendEffect, Applied, Effect, LedgerEffect, Outcome, Setting};
+use mortarmq_storage::{LedgerRecord, SegmentRecord};
+use mortarmq_types::{CommitIndex, ConnectionId, Epoch, Position, WallTime};
+
+use crate::config::Now;
+use crate::node::Node;
+use crate::open_batch::{NewSession, Waiter, WaiterKind};
+use crate::output::{Output, SegmentWork};
+use crate::recent::Stored;
+use crate::refusal::failure;
+use crate::reply::{Answer, Failure, Reply};
+use crate::sessions::Session;
+
+impl Node {
+    /// Applies one committed entry.
+    ///
+    /// # Panics
+    /// When the entry cannot be read: it was written by another version, and this replica must not go on without it.
+    pub(crate) fn handle_committed(&mut self, now: Now, entry: Entry) {
+        if entry.kind != EntryKind::Normal || entry.data.is_empty() {
+            return;
+        }
+        let epoch = Epoch::new(entry.term);
+        let applied = match self.shard.apply(entry.data, epoch) {
+            Ok(applied) => applied,
+            Err(error) => panic!("P11: committed log entry {} cannot be applied: {error}", entry.log_index),
+        };
+        let waiters = self.take_waiters(entry.log_index, epoch);
+        self.settled_in |= self.leads && epoch == self.replica.epoch();
+        let Applied { first_index, outcomes, effects, stamp } = applied;
+        self.carry_out(effects, epoch, stamp.wall);
+        self.tell(now, waiters, outcomes, Told { first_index, epoch });
+    }
+
+    /// The office changed.
+    pub(crate) fn handle_role(&mut self, now: Now, is_leader: bool) {
+        if self.leads == is_leader {
+            return;
+        }
+        self.leads = is_leader;
+        self.settled_in = false;
+        self.first_batch_due = is_leader;
+        self.sessions.clear();
+        if is_leader {
+            self.begin_sessions(now);
+        } else {
+            self.end_office();
+        }
+        self.outputs.push_back(Output::Role { is_leader });
+    }
+
+    /// Whoever waits for what was proposed is told that the result is not known; what was not proposed is refused.
+    fn end_office(&mut self) {
+        while let Some(batch) = self.proposed.pop_front() {
+            self.forget_waiters(batch.waiters);
+        }
+        let waiters = self.open.abandon();
+        self.refuse_waiters(waiters);
+        let text = "this node no longer leads; nothing was stored: retry";
+        let failure = Failure::new(mortarmq_wire::ErrorCode::ReadOnlyDegraded, text);
+        while let Some(parked) = self.overflow.pop_front() {
+            self.overflow_bytes -= parked.bytes;
+            let places =
+                if let crate::request::Request::Publish(run) = &parked.request { u64::from(run.count) } else { 1 };
+            self.answer_all(parked.connection, parked.slot, places, &failure);
+        }
+        for id in self.pulls.matching(|_| true) {
+            if let Some(pull) = self.pulls.remove(id) {
+                self.end_pull(pull.connection, pull.subscription, Err(failure.clone()));
+            }
+        }
+        self.fail_queries(&failure);
+        self.attention.clear();
+    }
+
+    /// Every member gets a full session time from a new leader.
+    fn begin_sessions(&mut self, now: Now) {
+        for (id, path) in &self.shard.state().paths {
+            let session_ms = path.settings.get(Setting::SessionMs);
+            for member in path.members.keys() {
+                self.sessions.open((*id, *member), Session::new(None, session_ms, now.monotonic));
+            }
+        }
+    }
+
+    /// Those who wait for this entry. A batch whose place was taken by another leader's entry is lost.
+    fn take_waiters(&mut self, log_index: u64, epoch: Epoch) -> Vec<Waiter> {
+        while let Some(front) = self.proposed.front() {
+            if front.log_index > log_index {
+                break;
+            }
+            let batch = self.proposed.pop_front().expect("looked at above");
+            if (batch.log_index, batch.epoch) == (log_index, epoch) {
+                return batch.waiters;
+            }
+            self.forget_waiters(batch.waiters);
+        }
+        Vec::new()
+    }
+
+    fn tell(&mut self, now: Now, waiters: Vec<Waiter>, outcomes: Vec<Outcome>, mut told: Told) {
+        let mut outcomes = outcomes.into_iter();
+        for waiter in waiters {
+            for place in 0..waiter.commands {
+                let outcome = outcomes.next().expect("invariant 2: a batch has an outcome for each of its commands");
+                let position = told.next();
+                match &waiter.kind {
+                    WaiterKind::Nobody => {}
+                    WaiterKind::Connection { connection, slot } => {
+                        let reply = Reply { position, result: answer(outcome) };
+                        self.connections.answer(*connection, slot + u64::from(place), reply);
+                    }
+                    WaiterKind::Join { connection, slot, session } => {
+                        let result = self.open_session(now, *connection, session, outcome);
+                        self.connections.answer(*connection, *slot, Reply { position, result });
+                    }
+                    WaiterKind::Pull { pull_id } => self.pull_delivered(now, *pull_id),
+                }
+            }
+        }
+    }
+
+    fn open_session(
+        &mut self,
+        now: Now,
+        connection: ConnectionId,
+        wanted: &NewSession,
+        outcome: Outcome,
+    ) -> Result<Answer, Failure> {
+        let (path, member) = match outcome {
+            Outcome::Joined { path, member } => (path, member),
+            Outcome::Refused(refusal) => return Err(failure(&refusal)),
+            other => unreachable!("a join is answered by Joined or Refused, not {other:?}"),
+        };
+        let settings = &self.shard.state().paths[&path].settings;
+        let group = |setting| settings.get(setting);
+        let open = self.connections.get_mut(connection);
+        let destination = open.is_some().then_some((connection, wanted.subscription));
+        if let Some(open) = open {
+            open.subscriptions.insert(wanted.subscription, (path, member));
+        }
+        let mut session = Session::new(destination, group(Setting::SessionMs), now.monotonic);
+        session.window_messages = if wanted.credit_messages == u16::MAX {
+            u32::try_from(group(Setting::CreditCount)).expect("the range of credit_count fits 32 bits")
+        } else {
+            u32::from(wanted.credit_messages)
+        };
+        session.window_bytes =
+            if wanted.credit_bytes == u32::MAX { group(Setting::CreditBytes) } else { u64::from(wanted.credit_bytes) };
+        self.sessions.open((path, member), session);
+        self.attention.insert(path);
+        Ok(Answer::Subscribed { subscription: wanted.subscription, member, secret: wanted.secret })
+    }
+
+    fn carry_out(&mut self, effects: Vec<Effect>, epoch: Epoch, wall: WallTime) {
+        if effects.is_empty() {
+            return;
+        }
+        let ticket = self.last_ticket + 1;
+        let mut work = Vec::new();
+        let mut bytes = 0;
+        for effect in effects {
+            match effect {
+                Effect::Append(append) => {
+                    bytes += append.record.len() as u64;
+                    work.push(append_work(&append, epoch, wall));
+                    let position = Position { epoch, commit_index: append.commit_index };
+                    let stored = Stored { seq: append.seq, position, published_at: wall, record: append.record };
+                    self.recent.push(append.topic, append.partition, stored, ticket);
+                }
+                Effect::Ledger(ledger) => {
+                    bytes += LEDGER_EVENT_BYTES;
+                    work.push(ledger_work(&ledger));
+                }
+                Effect::Deliver(deliver) => self.send(deliver, epoch),
+                Effect::TopicDeleted(topic) => {
+                    self.recent.drop_topic(topic);
+                    work.push(SegmentWork::DropTopic(topic));
+                }
+                Effect::PathDeleted(path) => self.forget_path(path),
+                Effect::MemberEnded { path, member } => self.forget_member((path, member)),
+                Effect::PathMoved(path) => {
+                    self.attention.insert(path);
+                }
+            }
+        }
+        if work.is_empty() {
+            return;
+        }
+        self.last_ticket = ticket;
+        self.unwritten.push_back((ticket, bytes));
+        self.unwritten_bytes += bytes;
+        self.outputs.push_back(Output::Segments { ticket, work });
+    }
+}
+
+/// About what one event takes in the ledger.
+const LEDGER_EVENT_BYTES: u64 = 128;
+
+/// Numbers the commands of a batch.
+struct Told {
+    first_index: CommitIndex,
+    epoch: Epoch,
+}
+
+impl Told {
+    fn next(&mut self) -> Position {
+        let position = Position { epoch: self.epoch, commit_index: self.first_index };
+        self.first_index = self.first_index.next();
+        position
+    }
+}
+
+fn answer(outcome: Outcome) -> Result<Answer, Failure> {
+    match outcome {
+        Outcome::Published(published) => Ok(Answer::Published(published)),
+        Outcome::PublishedBatch(published) => Ok(Answer::PublishedBatch(published)),
+        Outcome::TopicDeclared { topic, partitions, existed } => Ok(Answer::Declared { topic, partitions, existed }),
+        Outcome::TopicDeleted { topic } => Ok(Answer::Deleted { existed: topic.is_some() }),
+        Outcome::Settled(codes) => Ok(Answer::Settled(codes)),
+        Outcome::Refused(refusal) => Err(failure(&refusal)),
+        // A connection waits for no other command than those above and its own leaving.
+        Outcome::Done | Outcome::Joined { .. } | Outcome::Delivered { .. } => Ok(Answer::Heartbeat),
+    }
+}
+
+/// The segment work of an appended message.
+pub(crate) fn append_work(append: &AppendEffect, epoch: Epoch, published_at: WallTime) -> SegmentWork {
+    SegmentWork::Append(SegmentRecord {
+        topic: append.topic,
+        partition: append.partition,
+        seq: append.seq,
+        commit_index: append.commit_index,
+        epoch,
+        published_at,
+        key_hash: append.key_hash,
+        payload_bytes: append.payload_bytes,
+        expires_at_ms: 0,
+        record: append.record.clone(),
+    })
+}
+
+/// The segment work of a ledger event.
+pub(crate) fn ledger_work(ledger: &LedgerEffect) -> SegmentWork {
+    SegmentWork::Ledger(LedgerRecord {
+        topic: ledger.topic,
+        partition: ledger.partition,
+        first_seq: ledger.event.first_seq,
+        count: ledger.event.count,
+        payload: ledger.event.encode(),
+    })
+}

@@ -1,0 +1,68 @@
+//! What a node is told at its start, and the two clocks that come with every input.
+
+use mortarmq_types::{MonotonicTime, NodeId, ShardId, WallTime};
+
+/// Who a node is, and the bounds of its memory.
+#[derive(Clone, Debug)]
+pub struct NodeConfig {
+    /// The node's id.
+    pub node_id: NodeId,
+    /// The shard it hosts.
+    pub shard: ShardId,
+    /// Random, drawn anew by each process: pulls are named with it.
+    pub node_incarnation: u64,
+    /// The machine's present boot; it stands in each journal batch.
+    pub boot_id: [u8; 16],
+    /// Requests that may wait for their batch.
+    ///
+    /// # Units
+    /// Bytes.
+    pub max_pending_bytes: u64,
+    /// Newest records kept in memory, so that a consumer that keeps up reads no disk.
+    ///
+    /// # Units
+    /// Bytes.
+    pub recent_bytes: u64,
+    /// Effects that the segment writer may be behind (failure rule 8).
+    ///
+    /// # Units
+    /// Bytes.
+    pub unwritten_bytes_max: u64,
+    /// A publish that waits longer is answered `unknown`.
+    pub publish_timeout_ms: u64,
+}
+
+impl NodeConfig {
+    /// The configuration of a single node with the default bounds.
+    #[must_use]
+    pub fn new(node_id: NodeId, boot_id: [u8; 16], node_incarnation: u64) -> Self {
+        Self {
+            node_id,
+            shard: ShardId::ZERO,
+            node_incarnation,
+            boot_id,
+            max_pending_bytes: 64 << 20,
+            recent_bytes: 64 << 20,
+            unwritten_bytes_max: 64 << 20,
+            publish_timeout_ms: 5000,
+        }
+    }
+
+    /// The Raft id of this node: node id and incarnation of its data, never 0.
+    #[must_use]
+    pub(crate) fn raft_id(&self) -> u64 {
+        (u64::from(self.node_id.get()) << 32) | FIRST_DATA_INCARNATION
+    }
+}
+
+/// The first life of a node's data. A node whose data was lost comes back with another.
+const FIRST_DATA_INCARNATION: u64 = 1;
+
+/// The driver's clocks at the moment of an input.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Now {
+    /// Counts on through suspends and does not jump.
+    pub monotonic: MonotonicTime,
+    /// For display.
+    pub wall: WallTime,
+}

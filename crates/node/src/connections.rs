@@ -1,0 +1,134 @@
+//! Connections: the order of their answers, and their subscriptions.
+//!
+//! # Invariants
+//! 1. Answers leave in the order of the requests, whatever the order in which they become known.
+
+use mortarmq_types::{ConnectionId, MemberId, PathId};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use crate::output::Output;
+use crate::reply::Reply;
+
+/// All connections of the node.
+#[derive(Debug, Default)]
+pub(crate) struct Connections {
+    open: BTreeMap<ConnectionId, Connection>,
+    /// Connections with answers to send.
+    answered: BTreeSet<ConnectionId>,
+}
+
+/// One connection.
+#[derive(Debug, Default)]
+pub(crate) struct Connection {
+    /// The place of the next request.
+    next_slot: u64,
+    /// The place whose answer leaves next.
+    head: u64,
+    /// Answers that are known before their turn, from `head` on.
+    early: VecDeque<Option<Reply>>,
+    /// Answers whose turn has come.
+    replies: Vec<Reply>,
+    /// Its subscriptions.
+    pub(crate) subscriptions: BTreeMap<u16, (PathId, MemberId)>,
+}
+
+impl Connections {
+    pub(crate) fn open(&mut self, connection: ConnectionId) {
+        self.open.insert(connection, Connection::default());
+    }
+
+    pub(crate) fn close(&mut self, connection: ConnectionId) -> Option<Connection> {
+        self.answered.remove(&connection);
+        self.open.remove(&connection)
+    }
+
+    pub(crate) fn get_mut(&mut self, connection: ConnectionId) -> Option<&mut Connection> {
+        self.open.get_mut(&connection)
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.open.len()
+    }
+
+    /// Takes the next `count` places of a connection; `None` if it is closed.
+    pub(crate) fn take_slots(&mut self, connection: ConnectionId, count: u64) -> Option<u64> {
+        let open = self.open.get_mut(&connection)?;
+        let slot = open.next_slot;
+        open.next_slot += count;
+        Some(slot)
+    }
+
+    /// Files the answer of one place. Answers to connections that are gone are dropped.
+    pub(crate) fn answer(&mut self, connection: ConnectionId, slot: u64, reply: Reply) {
+        let Some(open) = self.open.get_mut(&connection) else { return };
+        if open.file(slot, reply) {
+            self.answered.insert(connection);
+        }
+    }
+
+    /// The answers of one connection whose turn has come.
+    pub(crate) fn poll(&mut self) -> Option<Output> {
+        let connection = self.answered.pop_first()?;
+        let replies = std::mem::take(&mut self.open.get_mut(&connection)?.replies);
+        Some(Output::Replies { connection, replies })
+    }
+}
+
+impl Connection {
+    /// Files an answer; says whether any answer's turn has come.
+    fn file(&mut self, slot: u64, reply: Reply) -> bool {
+        assert!(slot >= self.head && slot < self.next_slot, "invariant 1: place {slot} is answered once, in its turn");
+        if slot == self.head && self.early.is_empty() {
+            self.head += 1;
+            self.replies.push(reply);
+            return true;
+        }
+        let place = usize::try_from(slot - self.head).expect("a connection has a bounded number of open requests");
+        if self.early.len() <= place {
+            self.early.resize_with(place + 1, || None);
+        }
+        assert!(self.early[place].is_none(), "invariant 1: place {slot} is answered once");
+        self.early[place] = Some(reply);
+        while let Some(Some(_)) = self.early.front() {
+            self.head += 1;
+            self.replies.extend(self.early.pop_front().flatten());
+        }
+        !self.replies.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Connections;
+    use crate::output::Output;
+    use crate::reply::{Answer, Reply};
+    use mortarmq_types::{CommitIndex, ConnectionId, Epoch, Position};
+
+    fn reply(number: u64) -> Reply {
+        let position = Position { epoch: Epoch::ZERO, commit_index: CommitIndex::new(number) };
+        Reply { position, result: Ok(Answer::Pong) }
+    }
+
+    fn sent(connections: &mut Connections) -> Vec<u64> {
+        let mut numbers = Vec::new();
+        while let Some(Output::Replies { replies, .. }) = connections.poll() {
+            numbers.extend(replies.iter().map(|reply| reply.position.commit_index.get()));
+        }
+        numbers
+    }
+
+    #[test]
+    fn answers_leave_in_the_order_of_the_requests() {
+        let mut connections = Connections::default();
+        let id = ConnectionId::new(1);
+        connections.open(id);
+        assert_eq!(connections.take_slots(id, 4), Some(0));
+        connections.answer(id, 2, reply(2));
+        assert_eq!(sent(&mut connections), [0; 0]);
+        connections.answer(id, 0, reply(0));
+        assert_eq!(sent(&mut connections), [0]);
+        connections.answer(id, 1, reply(1));
+        connections.answer(id, 3, reply(3));
+        assert_eq!(sent(&mut connections), [1, 2, 3]);
+    }
+}

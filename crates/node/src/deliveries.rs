@@ -1,0 +1,233 @@
+//! Leased messages on their way out: from memory at once, from their segment after a read, in order per subscription.
+
+use mortarmq_shard::record::open_record;
+use mortarmq_shard::{DeliverEffect, Grant};
+use mortarmq_types::{ConnectionId, Epoch, PathId, Position};
+use std::collections::BTreeMap;
+
+use crate::config::Now;
+use crate::connections::Connection;
+use crate::node::Node;
+use crate::output::{Delivery, Output, ReadJob, ReadResult};
+use crate::recent::Stored;
+use crate::reply::Failure;
+use crate::request::Unsent;
+use crate::sends::{Batch, Destination, Pending, Slot, Unread};
+use crate::sessions::SessionKey;
+
+/// Bytes of records read at once for one subscription.
+const READ_BYTES: u64 = 1 << 20;
+
+impl Node {
+    /// Queues leased messages for their member; a member without a connection gives them back.
+    pub(crate) fn send(&mut self, deliver: DeliverEffect, epoch: Epoch) {
+        if !self.leads || epoch != self.replica.epoch() {
+            // What an earlier leader leased, it may have sent: nobody concludes from a dead node that its messages did
+            // not arrive. Those leases run to their end, and their handles settle on any node.
+            return;
+        }
+        let destination = match deliver.grant {
+            Grant::Push { .. } => {
+                self.sessions.get((deliver.path, deliver.member)).and_then(|session| session.connection)
+            }
+            Grant::Pull { node_incarnation, pull_id, .. } if node_incarnation == self.config.node_incarnation => {
+                self.note_pulled(pull_id, &deliver)
+            }
+            Grant::Pull { .. } => None,
+        };
+        let Some(destination) = destination else {
+            let unsent: Vec<Unsent> = deliver
+                .leases
+                .iter()
+                .map(|lease| Unsent { partition: deliver.partition, seq: lease.seq, delivery_id: lease.delivery_id })
+                .collect();
+            return self.give_back(deliver.path, &unsent);
+        };
+        let position = Position { epoch, commit_index: deliver.commit_index };
+        let begun = self.clock.monotonic(self.shard.state().time);
+        let messages = deliver
+            .leases
+            .iter()
+            .map(|lease| {
+                let unread = Unread {
+                    lease: *lease,
+                    lease_until: begun.after_ms(deliver.lease_ms),
+                    send_before: begun.after_ms(deliver.lease_ms / 2),
+                    position,
+                };
+                match self.recent.get(deliver.topic, deliver.partition, lease.seq) {
+                    Some(stored) => complete(&unread, deliver.topic, deliver.partition, stored),
+                    None => Slot::Missing(Box::new(unread)),
+                }
+            })
+            .collect();
+        let batch = Batch { topic: deliver.topic, partition: deliver.partition, messages, read: None };
+        self.sends.push(destination, Pending::Messages(batch));
+        self.advance(destination);
+    }
+
+    /// Ends a pull: its answer leaves behind its messages.
+    pub(crate) fn end_pull(&mut self, connection: ConnectionId, subscription: u16, result: Result<u16, Failure>) {
+        let destination = (connection, subscription);
+        self.sends.push(destination, Pending::PullEnded(result));
+        self.advance(destination);
+    }
+
+    /// Takes records that were read for a subscription, or for a query.
+    pub(crate) fn handle_read_records(&mut self, _now: Now, ticket: u64, result: ReadResult) {
+        let Some(destination) = self.sends.read_done(ticket) else {
+            return self.handle_query_read(ticket, result);
+        };
+        let found: BTreeMap<_, _> = match result {
+            ReadResult::Records(records) => records.into_iter().map(|record| (record.seq, record)).collect(),
+            ReadResult::Index(_) | ReadResult::Life(..) | ReadResult::Failed(_) => BTreeMap::new(),
+        };
+        let mut unreadable = 0;
+        if let Some(Pending::Messages(batch)) = self.sends.queue_mut(destination).and_then(|queue| queue.front_mut())
+            && batch.read == Some(ticket)
+        {
+            batch.read = None;
+            let wanted = batch.missing();
+            for slot in &mut batch.messages {
+                let Slot::Missing(unread) = slot else { continue };
+                let seq = unread.lease.seq;
+                if let Some(record) = found.get(&seq) {
+                    let stored = Stored {
+                        seq,
+                        position: Position { epoch: record.epoch, commit_index: record.commit_index },
+                        published_at: record.published_at,
+                        record: record.record.clone(),
+                    };
+                    *slot = complete(unread, batch.topic, batch.partition, &stored);
+                } else if found.is_empty() && wanted.is_some_and(|(first, _)| first == seq) {
+                    // Asked for and not found: the bytes are rotten. They are not served (P11); the lease runs out.
+                    *slot = Slot::Unreadable;
+                    unreadable += 1;
+                }
+            }
+        }
+        self.unreadable += unreadable;
+        self.advance(destination);
+    }
+
+    /// Sends what is ready at the front of a subscription's order, and begins the read that the next step needs.
+    fn advance(&mut self, destination: Destination) {
+        let mut read = None;
+        while let Some(queue) = self.sends.queue_mut(destination) {
+            match queue.front_mut() {
+                None => break,
+                Some(Pending::Messages(batch)) if batch.read.is_some() => break,
+                Some(Pending::Messages(batch)) => {
+                    if let Some((from, to)) = batch.missing() {
+                        let (topic, partition) = (batch.topic, batch.partition);
+                        read = Some(ReadJob::Records { topic, partition, from, to, max_bytes: READ_BYTES });
+                        break;
+                    }
+                    let messages = ready(std::mem::take(&mut batch.messages));
+                    queue.pop_front();
+                    if !messages.is_empty() {
+                        let (connection, subscription) = destination;
+                        self.outputs.push_back(Output::Deliveries { connection, subscription, messages });
+                    }
+                }
+                Some(Pending::PullEnded(_)) => {
+                    let Some(Pending::PullEnded(result)) = queue.pop_front() else {
+                        unreachable!("the front was looked at above")
+                    };
+                    let (connection, subscription) = destination;
+                    let position = self.position();
+                    self.outputs.push_back(Output::PullEnded { connection, subscription, position, result });
+                }
+            }
+        }
+        self.sends.tidy(destination);
+        if let Some(job) = read {
+            let ticket = self.read(0, job);
+            self.sends.reading(ticket, destination);
+            if let Some(Pending::Messages(batch)) =
+                self.sends.queue_mut(destination).and_then(|queue| queue.front_mut())
+            {
+                batch.read = Some(ticket);
+            }
+        }
+    }
+
+    /// Leases that were queued for a connection that is gone are given back.
+    pub(crate) fn give_back_queued(&mut self, connection: ConnectionId, closed: &Connection) {
+        for (subscription, batch) in self.sends.drop_connection(connection) {
+            let Some((path, _)) = closed.subscriptions.get(&subscription) else { continue };
+            let unsent: Vec<Unsent> = batch
+                .messages
+                .iter()
+                .filter_map(|slot| match slot {
+                    Slot::Ready(delivery) => Some((delivery.seq, delivery.delivery_id)),
+                    Slot::Missing(unread) => Some((unread.lease.seq, unread.lease.delivery_id)),
+                    Slot::Unreadable => None,
+                })
+                .map(|(seq, delivery_id)| Unsent { partition: batch.partition, seq, delivery_id })
+                .collect();
+            self.give_back(*path, &unsent);
+        }
+    }
+
+    pub(crate) fn forget_path(&mut self, path: PathId) {
+        self.attention.remove(&path);
+        self.turns.remove(&path);
+        self.stretches.forget_path(path);
+        let members: Vec<_> = self.sessions.of_path(path);
+        for key in members {
+            self.forget_member(key);
+        }
+    }
+
+    pub(crate) fn forget_member(&mut self, key: SessionKey) {
+        let Some(session) = self.sessions.get(key).copied() else { return };
+        self.sessions.close(key);
+        if let Some((connection, subscription)) = session.connection
+            && let Some(open) = self.connections.get_mut(connection)
+        {
+            open.subscriptions.remove(&subscription);
+        }
+        for id in self.pulls.matching(|pull| (pull.path, pull.member) == key) {
+            if let Some(pull) = self.pulls.remove(id) {
+                let failure = crate::refusal::failure(&mortarmq_shard::Refusal::UnknownMember);
+                self.end_pull(pull.connection, pull.subscription, Err(failure));
+            }
+        }
+    }
+}
+
+/// Joins a lease with its record, whose checksum is verified once more before it leaves.
+fn complete(
+    unread: &Unread,
+    topic: mortarmq_types::TopicIncarnation,
+    partition: mortarmq_types::Partition,
+    stored: &Stored,
+) -> Slot {
+    let Ok(record) = open_record(&stored.record) else { return Slot::Unreadable };
+    Slot::Ready(Box::new(Delivery {
+        topic,
+        partition,
+        seq: unread.lease.seq,
+        delivery_id: unread.lease.delivery_id,
+        attempt: unread.lease.attempt,
+        cause: unread.lease.cause,
+        previous: unread.lease.previous,
+        lease_until: unread.lease_until,
+        send_before: unread.send_before,
+        published_at: stored.published_at,
+        position: unread.position,
+        record,
+    }))
+}
+
+fn ready(slots: Vec<Slot>) -> Vec<Delivery> {
+    slots
+        .into_iter()
+        .filter_map(|slot| match slot {
+            Slot::Ready(delivery) => Some(*delivery),
+            Slot::Unreadable => None,
+            Slot::Missing(_) => unreachable!("a batch leaves only when no record is missing"),
+        })
+        .collect()
+}

@@ -1,0 +1,217 @@
+//! `Deliver`: messages for members with credit and for parked pulls. It joins the batch of the publishes that feed it
+//! and of the settles that free its credit, so that a message costs one fsync from producer to consumer.
+
+use mortarmq_shard::command::{Deliver, STEPS_MAX};
+use mortarmq_shard::{Command, DeliverEffect, Grant, Path, Stretch};
+use mortarmq_types::{MemberId, Partition, PathId};
+
+use crate::config::Now;
+use crate::node::Node;
+use crate::open_batch::WaiterKind;
+use crate::output::ReadJob;
+use crate::sends::Destination;
+use crate::stretches::READ_ENTRIES;
+
+/// Most `Deliver` commands of one batch; the paths that are left have their turn in the next.
+const DELIVERS_MAX: usize = 256;
+/// Facts that a stretch carries beyond the messages it is to lease: some are passed over.
+const STRETCH_MARGIN: usize = 64;
+
+/// One member, or one pull, that can be given messages.
+struct Receiver {
+    member: MemberId,
+    grant: Grant,
+    max_messages: u32,
+    waiter: WaiterKind,
+}
+
+impl Node {
+    /// Adds a `Deliver` for every receiver of a path where something may be deliverable.
+    pub(crate) fn add_delivers(&mut self) {
+        for topic in &self.open.published {
+            if let Some(topic) = self.shard.state().topics.get(topic) {
+                self.attention.extend(topic.paths.values());
+            }
+        }
+        self.attention.extend(self.open.settled.iter());
+        if self.unwritten_bytes > self.config.unwritten_bytes_max.saturating_mul(2) {
+            // The segment writer is far behind: what is delivered now would have to be kept in memory too.
+            return;
+        }
+        let mut left = DELIVERS_MAX;
+        for id in std::mem::take(&mut self.attention) {
+            if left == 0 || self.open.is_full() {
+                self.attention.insert(id);
+                continue;
+            }
+            left -= self.add_path(id, left);
+        }
+    }
+
+    /// Adds the `Deliver`s of one path, at most `most`; says how many.
+    fn add_path(&mut self, id: PathId, most: usize) -> usize {
+        let Some(path) = self.shard.state().paths.get(&id) else { return 0 };
+        let waiting = self.may_lease(id, path);
+        if waiting == 0 {
+            self.forget_caught_up(id);
+            return 0;
+        }
+        let mut receivers = self.receivers(id);
+        if receivers.is_empty() {
+            return 0;
+        }
+        let turn = self.turns.entry(id).or_default();
+        *turn = turn.wrapping_add(1);
+        let first = usize::try_from(*turn % receivers.len() as u64).expect("less than the number of receivers");
+        receivers.rotate_left(first);
+        receivers.truncate(most);
+        let share = waiting.div_ceil(receivers.len() as u64).clamp(1, u64::from(STEPS_MAX));
+        let mut planned = 0;
+        let mut added = 0;
+        for receiver in receivers {
+            let max_messages = receiver.max_messages.min(u32::try_from(share).expect("clamped above"));
+            planned += max_messages as usize;
+            let stretches = self.stretches_for(id, planned + STRETCH_MARGIN);
+            added += self.add_deliver(id, &receiver, max_messages, stretches);
+        }
+        added
+    }
+
+    fn add_deliver(&mut self, path: PathId, receiver: &Receiver, max_messages: u32, stretches: Vec<Stretch>) -> usize {
+        if let WaiterKind::Pull { pull_id } = receiver.waiter
+            && let Some(pull) = self.pulls.get_mut(pull_id)
+        {
+            pull.proposed = true;
+        }
+        let command = |stretch| {
+            let (member, grant) = (receiver.member, receiver.grant);
+            Command::Deliver(Deliver { path, member, grant, max_messages, stretch })
+        };
+        // A pull is one grant, so it gets one command; a window is looked at anew by each.
+        let is_pull = matches!(receiver.grant, Grant::Pull { .. });
+        let mut stretches = stretches.into_iter();
+        let first = stretches.next();
+        self.open.add(&command(first), receiver.waiter.clone());
+        let mut added = 1;
+        for stretch in stretches.filter(|_| !is_pull) {
+            self.open.add(&command(Some(stretch)), WaiterKind::Nobody);
+            added += 1;
+        }
+        added
+    }
+
+    /// About how many messages the path could lease once the open batch is applied.
+    fn may_lease(&self, id: PathId, path: &Path) -> u64 {
+        let state = self.shard.state();
+        let topic = &state.topics[&path.topic];
+        let limit = path.settings.get(mortarmq_shard::Setting::MaxPassedOver);
+        let mut waiting = 0;
+        for (partition, found) in path.partitions.iter().zip(&topic.partitions) {
+            waiting += partition.ready_messages();
+            if partition.passed_over() < limit {
+                waiting += found.last_seq.next().above(partition.position());
+            }
+            if self.open.settled.contains(&id) {
+                // A settle may free what waits behind its key, or room below the limit.
+                let idle = partition.passed_over().saturating_sub(partition.in_flight() + partition.scheduled());
+                waiting += idle + u64::from(partition.passed_over() >= limit);
+            }
+        }
+        if self.open.published.contains(&path.topic) {
+            waiting += self.open.publishes;
+        }
+        waiting
+    }
+
+    /// Parked pulls first, then members whose window has room, now or once the open batch is applied.
+    fn receivers(&self, id: PathId) -> Vec<Receiver> {
+        let path = &self.shard.state().paths[&id];
+        let mut receivers = Vec::new();
+        for pull_id in self.pulls.of_path(id) {
+            let Some(pull) = self.pulls.get(pull_id) else { continue };
+            receivers.push(Receiver {
+                member: pull.member,
+                grant: Grant::Pull {
+                    node_incarnation: self.config.node_incarnation,
+                    pull_id,
+                    max_bytes: pull.max_bytes.saturating_sub(pull.got_bytes).max(u64::from(pull.max_bytes != 0)),
+                },
+                max_messages: (pull.max_messages - pull.got_messages).min(STEPS_MAX),
+                waiter: WaiterKind::Pull { pull_id },
+            });
+        }
+        let frees = self.open.settled.contains(&id);
+        for (member, session) in self.sessions.pushable(id) {
+            let Some(held) = path.members.get(&member) else { continue };
+            let has_room = held.held_messages < session.window_messages && held.held_bytes < session.window_bytes;
+            if has_room || frees {
+                let (window_messages, window_bytes) = (session.window_messages, session.window_bytes);
+                receivers.push(Receiver {
+                    member,
+                    grant: Grant::Push { window_messages, window_bytes },
+                    max_messages: window_messages.min(STEPS_MAX),
+                    waiter: WaiterKind::Nobody,
+                });
+            }
+        }
+        receivers
+    }
+
+    /// Facts for the partitions in which the path lags further than the state remembers; reads on where they run short.
+    fn stretches_for(&mut self, id: PathId, most: usize) -> Vec<Stretch> {
+        let path = &self.shard.state().paths[&id];
+        let topic = path.topic;
+        let lagging: Vec<_> = path
+            .partitions
+            .iter()
+            .zip(&self.shard.state().topics[&topic].partitions)
+            .enumerate()
+            .filter(|(_, (partition, found))| partition.position() < found.facts.base())
+            .map(|(number, (partition, found))| (number, partition.position(), found.facts.base()))
+            .collect();
+        let mut stretches = Vec::new();
+        for (number, position, base) in lagging {
+            let partition = Partition::new(u16::try_from(number).expect("at most 1024 partitions"));
+            let place = (id, partition);
+            if let Some(from) = self.stretches.wants(place, position, base) {
+                let ticket = self.read(0, ReadJob::Index { topic, partition, from, max: READ_ENTRIES });
+                self.stretches.reading(ticket, place);
+            }
+            stretches.extend(self.stretches.stretch(place, position, most.min(STEPS_MAX as usize)));
+        }
+        stretches
+    }
+
+    fn forget_caught_up(&mut self, id: PathId) {
+        let Some(path) = self.shard.state().paths.get(&id) else { return };
+        for number in 0..path.partitions.len() {
+            self.stretches.forget((id, Partition::new(u16::try_from(number).expect("at most 1024 partitions"))));
+        }
+    }
+
+    /// Counts what a pull got; says where it goes.
+    pub(crate) fn note_pulled(&mut self, pull_id: u64, deliver: &DeliverEffect) -> Option<Destination> {
+        let pull = self.pulls.get_mut(pull_id)?;
+        pull.got_messages += u32::try_from(deliver.leases.len()).expect("at most STEPS_MAX messages");
+        pull.got_bytes += deliver.leases.iter().map(|lease| u64::from(lease.size_bytes)).sum::<u64>();
+        Some((pull.connection, pull.subscription))
+    }
+
+    /// A `Deliver` of a pull is applied: it is answered if it has enough or has waited long enough, else it waits on.
+    pub(crate) fn pull_delivered(&mut self, now: Now, pull_id: u64) {
+        let Some(pull) = self.pulls.get_mut(pull_id) else { return };
+        pull.proposed = false;
+        let path = pull.path;
+        if pull.is_filled() || pull.deadline <= now.monotonic {
+            self.finish_pull(pull_id);
+        } else if self.shard.state().paths.get(&path).is_some_and(|found| self.shard.state().has_deliverable(found)) {
+            self.attention.insert(path);
+        }
+    }
+
+    pub(crate) fn finish_pull(&mut self, pull_id: u64) {
+        let Some(pull) = self.pulls.remove(pull_id) else { return };
+        let count = u16::try_from(pull.got_messages).expect("max_messages has 16 bits");
+        self.end_pull(pull.connection, pull.subscription, Ok(count));
+    }
+}

@@ -1,0 +1,24 @@
+//! What the leader proposes by itself. One file per duty; here is only the list.
+
+mod defaults;
+mod deliver;
+mod lost_members;
+mod overdue;
+
+use crate::config::Now;
+use crate::node::Node;
+
+impl Node {
+    /// Adds what the leader has to propose to the batch that is about to be closed.
+    pub(crate) fn add_leader_commands(&mut self, now: Now) {
+        self.add_defaults();
+        self.add_lost_members(now);
+        self.add_delivers();
+    }
+
+    /// What is due by time and needs no batch.
+    pub(crate) fn run_timed_duties(&mut self, now: Now) {
+        self.end_waits(now);
+        self.answer_overdue(now);
+    }
+}

@@ -1,0 +1,74 @@
+//! Looking at a node from outside: gauges for metrics, and its invariants.
+
+use mortarmq_shard::Shard;
+
+use crate::node::Node;
+
+/// What a node holds right now.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Gauges {
+    /// Bytes of requests that wait for the journal.
+    pub pending_bytes: u64,
+    /// Bytes of effects that the segment writer has not written.
+    pub unwritten_bytes: u64,
+    /// Bytes of records kept in memory.
+    pub recent_bytes: u64,
+    /// Open connections.
+    pub connections: u64,
+    /// Sessions of members.
+    pub sessions: u64,
+    /// Parked pulls.
+    pub pulls: u64,
+    /// Records that could not be read since the start.
+    pub unreadable: u64,
+    /// Publishes refused with back-pressure since the start.
+    pub back_pressure: u64,
+}
+
+impl Node {
+    /// What the node holds right now.
+    #[must_use]
+    pub fn gauges(&self) -> Gauges {
+        Gauges {
+            pending_bytes: self.overflow_bytes
+                + self.open.len() as u64
+                + self.proposed.iter().map(|batch| batch.bytes).sum::<u64>(),
+            unwritten_bytes: self.unwritten_bytes,
+            recent_bytes: self.recent.bytes(),
+            connections: self.connections.len() as u64,
+            sessions: self.sessions.len() as u64,
+            pulls: self.pulls.len() as u64,
+            unreadable: self.unreadable,
+            back_pressure: self.refused_back_pressure,
+        }
+    }
+
+    /// Whether this node leads.
+    #[must_use]
+    pub fn is_leader(&self) -> bool {
+        self.leads
+    }
+
+    /// 0 healthy, 1 soft, 2 read-only.
+    #[must_use]
+    pub fn quorum_state(&self) -> u8 {
+        if self.leads { 0 } else { 2 }
+    }
+
+    /// The state machine.
+    #[must_use]
+    pub fn shard(&self) -> &Shard {
+        &self.shard
+    }
+
+    /// Asserts every numbered invariant of the node's parts.
+    ///
+    /// # Panics
+    /// When one does not hold.
+    pub fn check(&self) {
+        self.shard.check();
+        self.replica.check();
+        let unwritten: u64 = self.unwritten.iter().map(|(_, bytes)| bytes).sum();
+        assert_eq!(unwritten, self.unwritten_bytes, "unwritten bytes are those of the tickets that are not written");
+    }
+}

@@ -1,0 +1,325 @@
+//! The node: its parts, its inputs, and the order in which outputs leave.
+//!
+//! # Invariants
+//! 1. One journal write is under way at a time; what arrives meanwhile joins the next batch (failure rule 3).
+//! 2. Every command of a proposed batch has someone who waits for its outcome, or nobody by intent.
+//! 3. Answers to writes rest on applied commands; answers to questions on a read index of the present epoch.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use mortarmq_replica::Replica;
+use mortarmq_shard::Shard;
+use mortarmq_storage::{Clock, HardState, JournalBatch};
+use mortarmq_types::{ConnectionId, Epoch, MonotonicTime, PathId, Position};
+
+use crate::clock::ClusterClock;
+use crate::config::{NodeConfig, Now};
+use crate::connections::Connections;
+use crate::open_batch::{OpenBatch, Waiter};
+use crate::output::{Output, ReadJob, ReadResult};
+use crate::pulls::Pulls;
+use crate::queries::Queries;
+use crate::recent::Recent;
+use crate::recovery::to_journal;
+use crate::request::Request;
+use crate::sends::Sends;
+use crate::sessions::Sessions;
+use crate::stretches::Stretches;
+
+/// One shard on one node.
+///
+/// A driver calls any `handle_*`, then [`Node::poll_output`] until it returns `None`; [`Node::handle_tick`] every
+/// [`TICK_MS`], and no later than [`Node::next_wake`].
+#[derive(Debug)]
+pub struct Node {
+    pub(crate) config: NodeConfig,
+    pub(crate) shard: Shard,
+    pub(crate) replica: Replica,
+    pub(crate) clock: ClusterClock,
+    pub(crate) connections: Connections,
+    pub(crate) sessions: Sessions,
+    pub(crate) pulls: Pulls,
+    pub(crate) recent: Recent,
+    pub(crate) sends: Sends,
+    pub(crate) stretches: Stretches,
+    pub(crate) queries: Queries,
+    pub(crate) open: OpenBatch,
+    /// Requests that did not fit the open batch.
+    pub(crate) overflow: VecDeque<Parked>,
+    pub(crate) overflow_bytes: u64,
+    /// Proposed batches that are not applied yet.
+    pub(crate) proposed: VecDeque<ProposedBatch>,
+    /// Paths where something may be deliverable.
+    pub(crate) attention: BTreeSet<PathId>,
+    /// Whose turn it is to be given messages first, by path.
+    pub(crate) turns: BTreeMap<PathId, u64>,
+    pub(crate) outputs: VecDeque<Output>,
+    pub(crate) leads: bool,
+    /// Whether the first batch of this leadership is applied: only then do answers rest on the present epoch.
+    pub(crate) settled_in: bool,
+    pub(crate) first_batch_due: bool,
+    journal_writes: u32,
+    next_raft_tick: MonotonicTime,
+    pub(crate) last_ticket: u64,
+    pub(crate) written_ticket: u64,
+    pub(crate) unwritten: VecDeque<(u64, u64)>,
+    pub(crate) unwritten_bytes: u64,
+    last_read: u64,
+    /// Reads that wait until the segment writer has written a ticket's work.
+    deferred_reads: VecDeque<(u64, u64, ReadJob)>,
+    pub(crate) unreadable: u64,
+    pub(crate) refused_back_pressure: u64,
+}
+
+/// A request that waits for room in a batch.
+#[derive(Debug)]
+pub(crate) struct Parked {
+    pub(crate) connection: ConnectionId,
+    pub(crate) slot: u64,
+    pub(crate) request: Request,
+    pub(crate) bytes: u64,
+}
+
+/// A batch that was proposed and is not applied yet.
+#[derive(Debug)]
+pub(crate) struct ProposedBatch {
+    pub(crate) log_index: u64,
+    pub(crate) epoch: Epoch,
+    pub(crate) waiters: Vec<Waiter>,
+    pub(crate) proposed_at: MonotonicTime,
+    pub(crate) bytes: u64,
+}
+
+/// The driver ticks this often.
+pub const TICK_MS: u64 = 50;
+
+impl Node {
+    pub(crate) fn new(config: NodeConfig, shard: Shard, replica: Replica, clock: ClusterClock) -> Self {
+        let recent = Recent::new(config.recent_bytes);
+        Self {
+            config,
+            shard,
+            replica,
+            clock,
+            connections: Connections::default(),
+            sessions: Sessions::default(),
+            pulls: Pulls::default(),
+            recent,
+            sends: Sends::default(),
+            stretches: Stretches::default(),
+            queries: Queries::default(),
+            open: OpenBatch::default(),
+            overflow: VecDeque::new(),
+            overflow_bytes: 0,
+            proposed: VecDeque::new(),
+            attention: BTreeSet::new(),
+            turns: BTreeMap::new(),
+            outputs: VecDeque::new(),
+            leads: false,
+            settled_in: false,
+            first_batch_due: false,
+            journal_writes: 0,
+            next_raft_tick: MonotonicTime::ZERO,
+            last_ticket: 0,
+            written_ticket: 0,
+            unwritten: VecDeque::new(),
+            unwritten_bytes: 0,
+            last_read: 0,
+            deferred_reads: VecDeque::new(),
+            unreadable: 0,
+            refused_back_pressure: 0,
+        }
+    }
+
+    /// A client connected.
+    pub fn handle_connected(&mut self, connection: ConnectionId) {
+        self.connections.open(connection);
+    }
+
+    /// A connection is gone. Its members live on until their session time is over.
+    pub fn handle_disconnected(&mut self, now: Now, connection: ConnectionId) {
+        self.turn(now);
+        let Some(closed) = self.connections.close(connection) else { return };
+        for key in closed.subscriptions.values() {
+            if let Some(session) = self.sessions.get_mut(*key)
+                && session.connection.is_some_and(|(held, _)| held == connection)
+            {
+                session.connection = None;
+            }
+        }
+        for id in self.pulls.matching(|pull| pull.connection == connection) {
+            self.pulls.remove(id);
+        }
+        self.give_back_queued(connection, &closed);
+    }
+
+    /// Requests of a connection, in the order in which they came.
+    pub fn handle_requests(&mut self, now: Now, connection: ConnectionId, requests: Vec<Request>) {
+        self.turn(now);
+        for request in requests {
+            self.admit(now, connection, request);
+        }
+    }
+
+    /// The journal wrote and synced everything up to a number.
+    pub fn handle_journal_written(&mut self, now: Now, ready_number: u64) {
+        self.turn(now);
+        self.journal_writes = self.journal_writes.checked_sub(1).expect("invariant 1: a write was under way");
+        self.replica.handle_persisted(ready_number);
+    }
+
+    /// The segment writer wrote all work up to a ticket: it can be read now.
+    pub fn handle_segments_written(&mut self, now: Now, ticket: u64) {
+        self.turn(now);
+        self.written_ticket = self.written_ticket.max(ticket);
+        while let Some(&(written, bytes)) = self.unwritten.front() {
+            if written > self.written_ticket {
+                break;
+            }
+            self.unwritten_bytes -= bytes;
+            self.unwritten.pop_front();
+        }
+        self.recent.trim(self.written_ticket);
+        while self.deferred_reads.front().is_some_and(|(needed, ..)| *needed <= self.written_ticket) {
+            let (_, ticket, job) = self.deferred_reads.pop_front().expect("looked at above");
+            self.outputs.push_back(Output::Read { ticket, job });
+        }
+    }
+
+    /// A read is done.
+    pub fn handle_read(&mut self, now: Now, ticket: u64, result: ReadResult) {
+        self.turn(now);
+        match result {
+            ReadResult::Index(entries) => {
+                if let Some((path, _)) = self.stretches.read_done(ticket, &entries) {
+                    self.attention.insert(path);
+                }
+            }
+            other => self.handle_read_records(now, ticket, other),
+        }
+    }
+
+    /// Time passed.
+    pub fn handle_tick(&mut self, now: Now) {
+        self.turn(now);
+        if now.monotonic >= self.next_raft_tick {
+            self.replica.handle_tick();
+            self.next_raft_tick = now.monotonic.after_ms(TICK_MS);
+        }
+        self.run_timed_duties(now);
+    }
+
+    /// When the next tick is due at the latest; `None` if only the regular ones are.
+    #[must_use]
+    pub fn next_wake(&self) -> Option<MonotonicTime> {
+        // What needs a batch waits for the journal anyway; its completion is an input of its own.
+        let can_propose = self.leads && self.journal_writes == 0;
+        let due = self.shard.state().next_due().filter(|_| can_propose).map(|time| self.clock.monotonic(time));
+        let lost = self.sessions.next_deadline().filter(|_| can_propose);
+        [due, lost, self.pulls.next_deadline()].into_iter().flatten().min()
+    }
+
+    /// What to do next; `None` until the next input.
+    pub fn poll_output(&mut self, now: Now) -> Option<Output> {
+        loop {
+            if let Some(output) = self.outputs.pop_front() {
+                return Some(output);
+            }
+            if self.poll_replica(now) {
+                continue;
+            }
+            if let Some(output) = self.connections.poll() {
+                return Some(output);
+            }
+            if !self.close_batch(now) && !self.poll_queries() {
+                return None;
+            }
+        }
+    }
+
+    /// Whether this node leads and its answers rest on its own epoch.
+    #[must_use]
+    pub fn is_ready(&self) -> bool {
+        self.leads && self.settled_in
+    }
+
+    /// The position that answers rest on now.
+    #[must_use]
+    pub fn position(&self) -> Position {
+        Position { epoch: self.replica.epoch(), commit_index: self.shard.state().commit_index }
+    }
+
+    /// Notes that the loop turned; a turn that took too long excuses everybody who could not be heard.
+    pub(crate) fn turn(&mut self, now: Now) {
+        let stalled_ms = self.clock.turn(now.monotonic);
+        if stalled_ms > 0 {
+            self.sessions.excuse(stalled_ms);
+        }
+    }
+
+    /// Begins a read once the work of a ticket is written.
+    pub(crate) fn read(&mut self, needed_ticket: u64, job: ReadJob) -> u64 {
+        self.last_read += 1;
+        if needed_ticket <= self.written_ticket {
+            self.outputs.push_back(Output::Read { ticket: self.last_read, job });
+        } else {
+            self.deferred_reads.push_back((needed_ticket, self.last_read, job));
+        }
+        self.last_read
+    }
+
+    /// Carries out one thing that the replica asks for; says whether there was one.
+    fn poll_replica(&mut self, now: Now) -> bool {
+        use mortarmq_replica::Output as Asked;
+        let Some(asked) = self.replica.poll_output() else { return false };
+        match asked {
+            Asked::Append { ready_number, hard_state, entries } => {
+                let hard_state = HardState { term: hard_state.term, vote: hard_state.vote, commit: hard_state.commit };
+                let clock = Clock { boot_id: self.config.boot_id, boot_ms: now.monotonic.get() };
+                let entries = entries.into_iter().map(to_journal).collect();
+                self.journal_writes += 1;
+                let batch = JournalBatch { number: 0, hard_state, clock, entries };
+                self.outputs.push_back(Output::Journal { ready_number, batch });
+            }
+            Asked::Committed { entries } => {
+                for entry in entries {
+                    let log_index = entry.log_index;
+                    self.handle_committed(now, entry);
+                    self.replica.handle_applied(log_index);
+                }
+            }
+            Asked::ReadReady { token, .. } => self.answer_queries(token),
+            Asked::Role { is_leader, .. } => self.handle_role(now, is_leader),
+            // Version 0.1 runs one voter here: there is no peer that a message could go to.
+            Asked::Send { .. } => {}
+        }
+        true
+    }
+
+    /// Proposes the open batch if the journal is idle and there is a reason to; says whether it did.
+    fn close_batch(&mut self, now: Now) -> bool {
+        if !self.leads || self.journal_writes > 0 {
+            return false;
+        }
+        self.add_leader_commands(now);
+        let time = self.clock.time(now.monotonic);
+        let stamp_due = self.first_batch_due || self.shard.state().next_due().is_some_and(|due| due <= time);
+        if self.open.is_empty() && !stamp_due {
+            return false;
+        }
+        self.first_batch_due = false;
+        let bytes = self.open.len() as u64;
+        let stamp = self.clock.stamp(now);
+        let (data, waiters) = self.open.close(stamp);
+        match self.replica.propose(data) {
+            Ok(proposed) => {
+                let (log_index, epoch) = (proposed.log_index, proposed.epoch);
+                let batch = ProposedBatch { log_index, epoch, waiters, proposed_at: now.monotonic, bytes };
+                self.proposed.push_back(batch);
+            }
+            Err(_) => self.refuse_waiters(waiters),
+        }
+        self.admit_overflow(now);
+        true
+    }
+}

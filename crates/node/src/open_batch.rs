@@ -1,0 +1,101 @@
+//! The batch that is being collected, and who waits for it.
+
+use mortarmq_shard::{BatchBuilder, Command, PublishRun};
+use mortarmq_types::{ConnectionId, PathId, TopicIncarnation};
+use std::collections::BTreeSet;
+
+/// A batch is closed at this size; what comes next waits for the next one.
+///
+/// # Units
+/// Bytes.
+pub(crate) const BATCH_MAX_BYTES: usize = 4 << 20;
+
+/// Who waits for one command, or for several in a row.
+#[derive(Clone, Debug)]
+pub(crate) struct Waiter {
+    /// How many commands of the batch.
+    pub(crate) commands: u32,
+    /// What to do with their outcomes.
+    pub(crate) kind: WaiterKind,
+}
+
+/// What to do with outcomes.
+#[derive(Clone, Debug)]
+pub(crate) enum WaiterKind {
+    /// Nothing: a duty of the leader.
+    Nobody,
+    /// Answer a connection; the places follow one another from `slot`.
+    Connection { connection: ConnectionId, slot: u64 },
+    /// Answer a connection, and open the session that a join made.
+    Join { connection: ConnectionId, slot: u64, session: NewSession },
+    /// Tell a parked pull how much it got.
+    Pull { pull_id: u64 },
+}
+
+/// What a session needs to know beside what the join tells.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct NewSession {
+    pub(crate) subscription: u16,
+    pub(crate) secret: u64,
+    pub(crate) credit_messages: u16,
+    pub(crate) credit_bytes: u32,
+}
+
+/// The batch that is being collected.
+#[derive(Debug, Default)]
+pub(crate) struct OpenBatch {
+    builder: BatchBuilder,
+    waiters: Vec<Waiter>,
+    /// Topics that it publishes to, with the number of commands.
+    pub(crate) published: BTreeSet<TopicIncarnation>,
+    /// Publishes in it.
+    pub(crate) publishes: u64,
+    /// Paths whose deliveries it settles: their credit may be free when it is applied.
+    pub(crate) settled: BTreeSet<PathId>,
+}
+
+impl OpenBatch {
+    /// Adds one command.
+    pub(crate) fn add(&mut self, command: &Command, kind: WaiterKind) {
+        if let Command::Settle(settle) = command {
+            self.settled.insert(settle.path);
+        }
+        self.builder.add(command);
+        self.waiters.push(Waiter { commands: 1, kind });
+    }
+
+    /// Adds publishes.
+    pub(crate) fn add_run(&mut self, run: &PublishRun, kind: WaiterKind) {
+        self.builder.add_run(run);
+        self.published.insert(run.topic);
+        self.publishes += u64::from(run.count);
+        self.waiters.push(Waiter { commands: run.count, kind });
+    }
+
+    /// Whether nothing more goes in.
+    pub(crate) fn is_full(&self) -> bool {
+        self.builder.len() >= BATCH_MAX_BYTES
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.builder.is_empty()
+    }
+
+    /// Bytes so far.
+    pub(crate) fn len(&self) -> usize {
+        self.builder.len()
+    }
+
+    /// Stamps the batch and hands over its bytes and those who wait for it.
+    pub(crate) fn close(&mut self, stamp: mortarmq_shard::Stamp) -> (bytes::Bytes, Vec<Waiter>) {
+        self.published.clear();
+        self.publishes = 0;
+        self.settled.clear();
+        (self.builder.close(stamp), std::mem::take(&mut self.waiters))
+    }
+
+    /// Drops the batch because it can no longer be proposed, and hands over those who wait.
+    pub(crate) fn abandon(&mut self) -> Vec<Waiter> {
+        self.close(mortarmq_shard::Stamp::default()).1
+    }
+}

@@ -1,0 +1,166 @@
+//! What a node asks of its driver. Outputs are carried out in order, except that reads may take their time.
+
+use mortarmq_shard::record::Record;
+use mortarmq_storage::{JournalBatch, LedgerRecord, SegmentRecord};
+use mortarmq_types::{
+    Attempt, Cause, ConnectionId, DeliveryId, MonotonicTime, Partition, Position, Seq, TopicIncarnation, WallTime,
+};
+
+use crate::reply::{Failure, QueryReply, Reply};
+
+/// One thing to do.
+#[derive(Debug)]
+pub enum Output {
+    /// Write and fsync the batch, then call `handle_journal_written` with the number. After an error: say why and end
+    /// the process (failure rule 2).
+    Journal {
+        /// Names this write.
+        ready_number: u64,
+        /// What to write.
+        batch: JournalBatch,
+    },
+    /// Give the work to the segment writer, then call `handle_segments_written` with the ticket.
+    Segments {
+        /// Names this work.
+        ticket: u64,
+        /// What to write, in order.
+        work: Vec<SegmentWork>,
+    },
+    /// Read, then call `handle_read` with the ticket.
+    Read {
+        /// Names this read.
+        ticket: u64,
+        /// What to read.
+        job: ReadJob,
+    },
+    /// Answer requests of a connection; the answers are in the order of the requests.
+    Replies {
+        /// The connection.
+        connection: ConnectionId,
+        /// The answers.
+        replies: Vec<Reply>,
+    },
+    /// Send messages on a connection.
+    Deliveries {
+        /// The connection.
+        connection: ConnectionId,
+        /// The subscription.
+        subscription: u16,
+        /// The messages, in order.
+        messages: Vec<Delivery>,
+    },
+    /// Answer a pull, after all its messages.
+    PullEnded {
+        /// The connection.
+        connection: ConnectionId,
+        /// The subscription.
+        subscription: u16,
+        /// The position the answer rests on.
+        position: Position,
+        /// How many messages it got.
+        result: Result<u16, Failure>,
+    },
+    /// Answer a query.
+    Query {
+        /// The query's number.
+        query: u64,
+        /// The answer.
+        reply: Box<QueryReply>,
+    },
+    /// The node lost or won the leadership, or learned who has it.
+    Role {
+        /// Whether it leads.
+        is_leader: bool,
+    },
+}
+
+/// One thing for the segment writer.
+#[derive(Clone, Debug)]
+pub enum SegmentWork {
+    /// Append a message.
+    Append(SegmentRecord),
+    /// Append an event to the ledger.
+    Ledger(LedgerRecord),
+    /// Remove the files of a topic.
+    DropTopic(TopicIncarnation),
+}
+
+/// One thing for the read pool.
+#[derive(Clone, Debug)]
+pub enum ReadJob {
+    /// Records of `from..to` that are written, up to about `max_bytes`, at least one.
+    Records {
+        /// The topic.
+        topic: TopicIncarnation,
+        /// The partition.
+        partition: Partition,
+        /// The first sequence.
+        from: Seq,
+        /// The sequence after the last.
+        to: Seq,
+        /// Stop after that many bytes.
+        max_bytes: u64,
+    },
+    /// Index entries from `from` on that are written.
+    Index {
+        /// The topic.
+        topic: TopicIncarnation,
+        /// The partition.
+        partition: Partition,
+        /// The first sequence.
+        from: Seq,
+        /// Most entries.
+        max: u32,
+    },
+    /// The record of one message, if it is written, and every ledger event that speaks of it.
+    Life {
+        /// The topic.
+        topic: TopicIncarnation,
+        /// The partition.
+        partition: Partition,
+        /// The message.
+        seq: Seq,
+    },
+}
+
+/// What a read found.
+#[derive(Debug)]
+pub enum ReadResult {
+    /// To [`ReadJob::Records`].
+    Records(Vec<mortarmq_storage::StoredRecord>),
+    /// To [`ReadJob::Index`].
+    Index(Vec<mortarmq_storage::IndexEntry>),
+    /// To [`ReadJob::Life`]: the record and the payloads of the ledger.
+    Life(Option<mortarmq_storage::StoredRecord>, Vec<bytes::Bytes>),
+    /// The bytes are not what was written, or could not be read: they are never served (P11).
+    Failed(String),
+}
+
+/// One leased message to send.
+#[derive(Clone, Debug)]
+pub struct Delivery {
+    /// The topic.
+    pub topic: TopicIncarnation,
+    /// The partition.
+    pub partition: Partition,
+    /// The message.
+    pub seq: Seq,
+    /// Names the delivery.
+    pub delivery_id: DeliveryId,
+    /// Which attempt it is.
+    pub attempt: Attempt,
+    /// Why it is delivered.
+    pub cause: Cause,
+    /// The delivery it follows; 0 for none.
+    pub previous: DeliveryId,
+    /// When the lease ends on this node's clock; the message carries what is left of it.
+    pub lease_until: MonotonicTime,
+    /// The moment from which on it is no longer sent but given back: half of its lease is spent (failure rule 7).
+    pub send_before: MonotonicTime,
+    /// When it was published, for display.
+    pub published_at: WallTime,
+    /// The `Deliver` it rests on.
+    pub position: Position,
+    /// Producer, key, headers and value, checked.
+    pub record: Record,
+}

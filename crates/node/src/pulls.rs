@@ -1,0 +1,86 @@
+//! Parked pulls: one-shot grants of clients that poll.
+
+use mortarmq_types::{ConnectionId, MemberId, MonotonicTime, PathId};
+use std::collections::BTreeMap;
+
+/// Pulls that wait, by number.
+#[derive(Debug, Default)]
+pub(crate) struct Pulls {
+    waiting: BTreeMap<u64, Pull>,
+    last_id: u64,
+}
+
+/// One pull.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Pull {
+    pub(crate) connection: ConnectionId,
+    pub(crate) subscription: u16,
+    pub(crate) path: PathId,
+    pub(crate) member: MemberId,
+    pub(crate) max_messages: u32,
+    pub(crate) max_bytes: u64,
+    pub(crate) min_bytes: u64,
+    pub(crate) deadline: MonotonicTime,
+    /// What it got so far.
+    pub(crate) got_messages: u32,
+    pub(crate) got_bytes: u64,
+    /// Whether a `Deliver` for it is on its way: it ends only after that one.
+    pub(crate) proposed: bool,
+}
+
+impl Pull {
+    /// Whether it has what it asked for.
+    pub(crate) fn is_filled(&self) -> bool {
+        let enough = self.got_messages > 0 && self.got_bytes >= self.min_bytes;
+        let full = self.max_bytes != 0 && self.got_bytes >= self.max_bytes;
+        self.got_messages >= self.max_messages || enough || full
+    }
+}
+
+impl Pulls {
+    /// Parks a pull; `None` if its subscription has one open already.
+    pub(crate) fn park(&mut self, pull: Pull) -> Option<u64> {
+        let twin = |other: &Pull| (other.connection, other.subscription) == (pull.connection, pull.subscription);
+        if self.waiting.values().any(twin) {
+            return None;
+        }
+        self.last_id += 1;
+        self.waiting.insert(self.last_id, pull);
+        Some(self.last_id)
+    }
+
+    pub(crate) fn get(&self, id: u64) -> Option<&Pull> {
+        self.waiting.get(&id)
+    }
+
+    pub(crate) fn get_mut(&mut self, id: u64) -> Option<&mut Pull> {
+        self.waiting.get_mut(&id)
+    }
+
+    pub(crate) fn remove(&mut self, id: u64) -> Option<Pull> {
+        self.waiting.remove(&id)
+    }
+
+    /// The pulls of a path that no `Deliver` is on its way for.
+    pub(crate) fn of_path(&self, path: PathId) -> Vec<u64> {
+        self.waiting.iter().filter(|(_, pull)| pull.path == path && !pull.proposed).map(|(id, _)| *id).collect()
+    }
+
+    /// The pulls that were parked by a connection, or by a member.
+    pub(crate) fn matching(&self, wanted: impl Fn(&Pull) -> bool) -> Vec<u64> {
+        self.waiting.iter().filter(|(_, pull)| wanted(pull)).map(|(id, _)| *id).collect()
+    }
+
+    /// The pulls whose wait is over and that nothing is on its way for.
+    pub(crate) fn expired(&self, now: MonotonicTime) -> Vec<u64> {
+        self.matching(|pull| !pull.proposed && pull.deadline <= now)
+    }
+
+    pub(crate) fn next_deadline(&self) -> Option<MonotonicTime> {
+        self.waiting.values().filter(|pull| !pull.proposed).map(|pull| pull.deadline).min()
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.waiting.len()
+    }
+}

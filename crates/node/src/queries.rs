@@ -1,0 +1,370 @@
+//! Questions: they rest on a read index of the present epoch, and those that wait share one. Peeks and traces then read.
+
+use std::collections::BTreeMap;
+
+use mortarmq_shard::ledger::{LedgerEvent, LedgerKind};
+use mortarmq_shard::record::open_record;
+use mortarmq_shard::{State, Topic};
+use mortarmq_storage::StoredRecord;
+use mortarmq_types::{Cause, ConnectionId, Partition, Position, Seq, TopicIncarnation};
+use mortarmq_wire::{ErrorCode, RecordBody};
+
+use crate::config::Now;
+use crate::node::Node;
+use crate::output::{Output, ReadJob, ReadResult};
+use crate::recent::Stored;
+use crate::reply::{Answer, Failure, QueryAnswer, QueryReply};
+use crate::request::Query;
+use crate::views::{
+    GroupsView, LeaderView, PeekView, PeekedMessage, StatsView, TraceEvent, TraceView, balance, groups, metadata,
+    stats, topics, trace,
+};
+
+/// Most messages of one peek, and about how many bytes.
+const PEEK_MAX: u32 = 1000;
+const PEEK_BYTES: u64 = 4 << 20;
+
+/// Questions that wait.
+#[derive(Debug, Default)]
+pub(crate) struct Queries {
+    /// For the next read index.
+    waiting: Vec<Asked>,
+    /// For the read index that was asked for.
+    confirming: Option<(u64, Vec<Asked>)>,
+    last_token: u64,
+    /// For a read of a segment or ledger.
+    reading: BTreeMap<u64, Reading>,
+}
+
+#[derive(Debug)]
+enum Asked {
+    Query { query: u64, question: Query },
+    Metadata { connection: ConnectionId, slot: u64, names: Vec<String> },
+}
+
+#[derive(Debug)]
+struct Reading {
+    query: u64,
+    position: Position,
+    topic: TopicIncarnation,
+    name: String,
+    partition: Partition,
+    /// Set for a trace.
+    seq: Option<Seq>,
+}
+
+impl Queries {
+    pub(crate) fn ask_metadata(&mut self, connection: ConnectionId, slot: u64, names: Vec<String>) {
+        self.waiting.push(Asked::Metadata { connection, slot, names });
+    }
+}
+
+impl Node {
+    /// A question of an operator.
+    pub fn handle_query(&mut self, now: Now, query: u64, question: Query) {
+        self.turn(now);
+        if self.leads {
+            self.queries.waiting.push(Asked::Query { query, question });
+        } else {
+            let text = "no leader is known here; retry in a moment";
+            self.reply(query, Err(Failure::new(ErrorCode::ReadOnlyDegraded, text)));
+        }
+    }
+
+    /// Asks for a read index for all that wait; says whether it did.
+    pub(crate) fn poll_queries(&mut self) -> bool {
+        if self.queries.waiting.is_empty() || self.queries.confirming.is_some() || !self.leads {
+            return false;
+        }
+        self.queries.last_token += 1;
+        let token = self.queries.last_token;
+        if self.replica.request_read(token).is_err() {
+            return false;
+        }
+        self.queries.confirming = Some((token, std::mem::take(&mut self.queries.waiting)));
+        true
+    }
+
+    /// The read index is confirmed: the state as it is now may be told.
+    pub(crate) fn answer_queries(&mut self, token: u64) {
+        let Some((_, asked)) = self.queries.confirming.take_if(|(asked, _)| *asked == token) else { return };
+        for asked in asked {
+            match asked {
+                Asked::Metadata { connection, slot, names } => {
+                    let view = metadata::view(self.shard.state(), self.config.node_id, self.replica.epoch(), &names);
+                    self.answer(connection, slot, Ok(Answer::Metadata(view)));
+                }
+                Asked::Query { query, question } => {
+                    if let Some(result) = self.look_up(query, &question) {
+                        self.reply(query, result);
+                    }
+                }
+            }
+        }
+    }
+
+    pub(crate) fn fail_queries(&mut self, failure: &Failure) {
+        let mut asked = std::mem::take(&mut self.queries.waiting);
+        asked.extend(self.queries.confirming.take().into_iter().flat_map(|(_, asked)| asked));
+        for asked in asked {
+            match asked {
+                Asked::Metadata { connection, slot, .. } => self.answer(connection, slot, Err(failure.clone())),
+                Asked::Query { query, .. } => self.reply(query, Err(failure.clone())),
+            }
+        }
+    }
+
+    /// Takes what was read for a peek or a trace.
+    pub(crate) fn handle_query_read(&mut self, ticket: u64, result: ReadResult) {
+        let Some(reading) = self.queries.reading.remove(&ticket) else { return };
+        let answer = match result {
+            ReadResult::Records(records) => {
+                let found = records.into_iter().map(|record| (record.seq, stored(record)));
+                Ok(QueryAnswer::Peek(PeekView {
+                    topic: reading.name.clone(),
+                    messages: found.filter_map(|(_, stored)| peeked(reading.partition, &stored)).collect(),
+                }))
+            }
+            ReadResult::Life(record, payloads) => self.tell_life(&reading, record.map(stored), payloads),
+            ReadResult::Failed(text) => Err(Failure::new(ErrorCode::Internal, text)),
+            ReadResult::Index(_) => Err(Failure::new(ErrorCode::Internal, "the read was answered with an index")),
+        };
+        let reply = Box::new(QueryReply { position: reading.position, result: answer });
+        self.outputs.push_back(Output::Query { query: reading.query, reply });
+    }
+
+    fn reply(&mut self, query: u64, result: Result<QueryAnswer, Failure>) {
+        let reply = Box::new(QueryReply { position: self.position(), result });
+        self.outputs.push_back(Output::Query { query, reply });
+    }
+
+    /// Answers from the state, or begins a read and answers later (`None`).
+    fn look_up(&mut self, query: u64, question: &Query) -> Option<Result<QueryAnswer, Failure>> {
+        let leader = Some(self.config.node_id.get());
+        let state = self.shard.state();
+        let topic = match question {
+            Query::Stats { topic: Some(name) }
+            | Query::Balance { topic: Some(name) }
+            | Query::Topic { name }
+            | Query::Groups { topic: name }
+            | Query::Peek { topic: name, .. }
+            | Query::Trace { topic: name, .. } => match state.topic_by_name(name) {
+                Some((id, topic)) => Some((id, topic)),
+                None => return Some(Err(unknown_topic(name))),
+            },
+            Query::Stats { topic: None } | Query::Balance { topic: None } | Query::Topics | Query::Leader => None,
+        };
+        let answer = match question {
+            Query::Stats { .. } => QueryAnswer::Stats(self.stats(topic)),
+            Query::Balance { topic: name } => QueryAnswer::Balance(balance::view(state, name.as_deref())),
+            Query::Topics => QueryAnswer::Topics(topics::list(state)),
+            Query::Topic { .. } => {
+                let (id, topic) = topic.expect("a topic that does not exist was refused above");
+                QueryAnswer::Topic(topics::describe(state, id, topic, leader))
+            }
+            Query::Groups { .. } => {
+                let (_, topic) = topic.expect("a topic that does not exist was refused above");
+                let view: GroupsView = groups::view(state, topic);
+                QueryAnswer::Groups(view)
+            }
+            Query::Leader => QueryAnswer::Leader(LeaderView {
+                leader_id: leader,
+                leader_epoch: self.replica.epoch().get(),
+                quorum_state: self.quorum_state(),
+            }),
+            Query::Peek { partition, from, max, .. } => {
+                let (id, topic) = topic.expect("a topic that does not exist was refused above");
+                let name = topic.name.clone();
+                if let Err(failure) = check_partition(topic, *partition) {
+                    return Some(Err(failure));
+                }
+                let last = topic.partitions[usize::from(partition.get())].last_seq;
+                return self.peek(query, (id, name), *partition, (*from).max(Seq::FIRST)..last.next(), *max);
+            }
+            Query::Trace { partition, seq, .. } => {
+                let (id, topic) = topic.expect("a topic that does not exist was refused above");
+                let name = topic.name.clone();
+                if let Err(failure) = check_message(topic, *partition, *seq) {
+                    return Some(Err(failure));
+                }
+                self.begin_trace(query, id, name, *partition, *seq);
+                return None;
+            }
+        };
+        Some(Ok(answer))
+    }
+
+    fn stats(&self, only: Option<(TopicIncarnation, &Topic)>) -> StatsView {
+        let state = self.shard.state();
+        let leader = Some(self.config.node_id.get());
+        let rows = match only {
+            Some((id, topic)) => vec![stats::topic_stats(state, id, topic, leader)],
+            None => state.topics.iter().map(|(id, topic)| stats::topic_stats(state, *id, topic, leader)).collect(),
+        };
+        StatsView {
+            node: self.config.node_id.get(),
+            shard: self.config.shard.get(),
+            epoch: self.replica.epoch().get(),
+            commit_index: state.commit_index.get(),
+            quorum_state: self.quorum_state(),
+            stale: false,
+            topics: rows,
+        }
+    }
+
+    fn peek(
+        &mut self,
+        query: u64,
+        (topic, name): (TopicIncarnation, String),
+        partition: Partition,
+        range: std::ops::Range<Seq>,
+        max: u32,
+    ) -> Option<Result<QueryAnswer, Failure>> {
+        let end = range.end.min(range.start.plus(u64::from(max.min(PEEK_MAX))));
+        let in_memory = self.recent.first(topic, partition).unwrap_or(range.end);
+        if range.start >= in_memory || range.start >= end {
+            let mut messages = Vec::new();
+            let mut bytes = 0;
+            let mut seq = range.start;
+            while seq < end && bytes < PEEK_BYTES {
+                let Some(stored) = self.recent.get(topic, partition, seq) else { break };
+                bytes += stored.record.len() as u64;
+                messages.extend(peeked(partition, stored));
+                seq = seq.next();
+            }
+            return Some(Ok(QueryAnswer::Peek(PeekView { topic: name, messages })));
+        }
+        let (from, to) = (range.start, end.min(in_memory));
+        let ticket = self.read(0, ReadJob::Records { topic, partition, from, to, max_bytes: PEEK_BYTES });
+        let reading = Reading { query, position: self.position(), topic, name, partition, seq: None };
+        self.queries.reading.insert(ticket, reading);
+        None
+    }
+
+    /// A trace reads the ledger once all that is applied is written to it.
+    fn begin_trace(&mut self, query: u64, topic: TopicIncarnation, name: String, partition: Partition, seq: Seq) {
+        let ticket = self.read(self.last_ticket, ReadJob::Life { topic, partition, seq });
+        let reading = Reading { query, position: self.position(), topic, name, partition, seq: Some(seq) };
+        self.queries.reading.insert(ticket, reading);
+    }
+
+    fn tell_life(
+        &self,
+        reading: &Reading,
+        record: Option<Stored>,
+        payloads: Vec<bytes::Bytes>,
+    ) -> Result<QueryAnswer, Failure> {
+        let seq = reading.seq.unwrap_or(Seq::ZERO);
+        let mut events = Vec::with_capacity(payloads.len() + 1);
+        events.extend(record.as_ref().map(stored_event));
+        for payload in payloads {
+            let event = LedgerEvent::decode(payload)
+                .map_err(|error| Failure::new(ErrorCode::Internal, format!("the ledger cannot be read: {error}")))?;
+            events.extend(event.of_message(seq).map(|event| ledger_event(self.shard.state(), &reading.name, &event)));
+        }
+        let standing = trace::standing(self.shard.state(), reading.topic, reading.partition, seq);
+        Ok(QueryAnswer::Trace(TraceView { events, standing }))
+    }
+}
+
+fn unknown_topic(name: &str) -> Failure {
+    Failure::new(
+        ErrorCode::UnknownTopic,
+        format!("topic {name:?} does not exist; create it: mortarmq topics create {name}"),
+    )
+}
+
+fn check_partition(topic: &Topic, partition: Partition) -> Result<(), Failure> {
+    let count = topic.partitions.len();
+    if usize::from(partition.get()) < count {
+        return Ok(());
+    }
+    let text = format!("topic {:?} has {count} partitions, from 0; {partition} is not one of them", topic.name);
+    Err(Failure::new(ErrorCode::UnknownPartition, text))
+}
+
+fn check_message(topic: &Topic, partition: Partition, seq: Seq) -> Result<(), Failure> {
+    check_partition(topic, partition)?;
+    let last = topic.partitions[usize::from(partition.get())].last_seq;
+    if seq >= Seq::FIRST && seq <= last {
+        return Ok(());
+    }
+    let text = match last {
+        Seq::ZERO => format!("partition {partition} of topic {:?} has no message yet", topic.name),
+        _ => format!(
+            "partition {partition} of topic {:?} has messages 1 to {last}; {seq} is not one of them",
+            topic.name
+        ),
+    };
+    Err(Failure::new(ErrorCode::UnknownPartition, text))
+}
+
+fn stored(record: StoredRecord) -> Stored {
+    Stored {
+        seq: record.seq,
+        position: Position { epoch: record.epoch, commit_index: record.commit_index },
+        published_at: record.published_at,
+        record: record.record,
+    }
+}
+
+/// A stored record as a peek tells it; nothing if its bytes are not what was written (P11).
+fn peeked(partition: Partition, stored: &Stored) -> Option<PeekedMessage> {
+    let record = open_record(&stored.record).ok()?;
+    let (body, _) = RecordBody::parse(record.body(), record.has_headers).ok()?;
+    let slice = |part: &[u8]| record.body().slice_ref(part);
+    let headers = body.headers().into_iter().flatten().map(|(name, value)| (slice(name), slice(value))).collect();
+    Some(PeekedMessage {
+        partition: partition.get(),
+        sequence: stored.seq.get(),
+        published_at_ms: stored.published_at.get(),
+        commit_index: stored.position.commit_index.get(),
+        epoch: stored.position.epoch.get(),
+        key: slice(body.key()),
+        value: slice(body.value()),
+        headers,
+        record,
+    })
+}
+
+fn stored_event(stored: &Stored) -> TraceEvent {
+    let detail = match open_record(&stored.record) {
+        Ok(record) if record.producer_id.get() == 0 => String::new(),
+        Ok(record) => format!("producer {:016x} number {}", record.producer_id.get(), record.producer_seq),
+        Err(error) => format!("unreadable: {error}"),
+    };
+    TraceEvent {
+        time_ms: stored.published_at.get(),
+        commit_index: stored.position.commit_index.get(),
+        path: "-".to_owned(),
+        stage: "stored",
+        delivery_id: None,
+        attempt: None,
+        member: None,
+        cause: None,
+        detail,
+    }
+}
+
+fn ledger_event(state: &State, topic: &str, event: &LedgerEvent) -> TraceEvent {
+    let group = state.paths.get(&event.path).map_or_else(|| format!("path-{}", event.path), |path| path.group.clone());
+    let (stage, cause) = match event.kind {
+        LedgerKind::Leased(cause) => ("leased", Some(cause)),
+        LedgerKind::Extended => ("extended", None),
+        LedgerKind::LeaseEnded(cause) => ("lease_ended", Some(cause)),
+        LedgerKind::Acked => ("acked", None),
+    };
+    let detail =
+        if event.previous.get() == 0 { event.detail.clone() } else { format!("follows delivery {}", event.previous) };
+    TraceEvent {
+        time_ms: event.wall.get(),
+        commit_index: event.commit_index.get(),
+        path: format!("{topic}/{group}"),
+        stage,
+        delivery_id: Some(event.first_delivery.get()),
+        attempt: (event.attempt.get() != 0).then(|| event.attempt.get()),
+        member: (event.member.get() != 0).then(|| format!("{:016x}", event.member.get())),
+        cause: cause.map(Cause::word),
+        detail,
+    }
+}

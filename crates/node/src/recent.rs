@@ -1,0 +1,116 @@
+//! The newest records, in memory: a consumer that keeps up reads no disk, and what is not written yet can be sent.
+//!
+//! # Invariants
+//! 1. What the segment writer has not written is here, so a record that is not here can be read from its segment.
+//! 2. Per partition the records are consecutive and end at the last one appended.
+
+use bytes::Bytes;
+use mortarmq_types::{Partition, Position, Seq, TopicIncarnation, WallTime};
+use std::collections::{BTreeMap, VecDeque};
+
+/// A stored message.
+#[derive(Clone, Debug)]
+pub(crate) struct Stored {
+    pub(crate) seq: Seq,
+    /// The command that stored it.
+    pub(crate) position: Position,
+    pub(crate) published_at: WallTime,
+    /// The encoded record.
+    pub(crate) record: Bytes,
+}
+
+/// The newest records of all partitions.
+#[derive(Debug)]
+pub(crate) struct Recent {
+    partitions: BTreeMap<(TopicIncarnation, Partition), VecDeque<Stored>>,
+    /// In the order of appending: whose record, and by which work it is written.
+    order: VecDeque<(TopicIncarnation, Partition, u64)>,
+    bytes: u64,
+    limit_bytes: u64,
+}
+
+impl Recent {
+    pub(crate) fn new(limit_bytes: u64) -> Self {
+        Self { partitions: BTreeMap::new(), order: VecDeque::new(), bytes: 0, limit_bytes }
+    }
+
+    pub(crate) fn push(&mut self, topic: TopicIncarnation, partition: Partition, stored: Stored, ticket: u64) {
+        self.bytes += stored.record.len() as u64;
+        self.order.push_back((topic, partition, ticket));
+        self.partitions.entry((topic, partition)).or_default().push_back(stored);
+    }
+
+    /// Forgets the oldest records beyond the limit that are written.
+    pub(crate) fn trim(&mut self, written_ticket: u64) {
+        while self.bytes > self.limit_bytes {
+            let Some(&(topic, partition, ticket)) = self.order.front() else { return };
+            if ticket > written_ticket {
+                return;
+            }
+            self.order.pop_front();
+            // A deleted topic's records went at once; its places in the order are empty.
+            let Some(records) = self.partitions.get_mut(&(topic, partition)) else { continue };
+            if let Some(gone) = records.pop_front() {
+                self.bytes -= gone.record.len() as u64;
+            }
+        }
+    }
+
+    pub(crate) fn drop_topic(&mut self, topic: TopicIncarnation) {
+        let gone: Vec<_> = self
+            .partitions
+            .range((topic, Partition::ZERO)..=(topic, Partition::MAX))
+            .map(|(place, records)| (*place, records.iter().map(|stored| stored.record.len() as u64).sum::<u64>()))
+            .collect();
+        for (place, bytes) in gone {
+            self.bytes -= bytes;
+            self.partitions.remove(&place);
+        }
+    }
+
+    pub(crate) fn get(&self, topic: TopicIncarnation, partition: Partition, seq: Seq) -> Option<&Stored> {
+        let records = self.partitions.get(&(topic, partition))?;
+        let first = records.front()?.seq;
+        let place = usize::try_from(seq.get().checked_sub(first.get())?).ok()?;
+        records.get(place)
+    }
+
+    /// The first sequence of a partition that is here.
+    pub(crate) fn first(&self, topic: TopicIncarnation, partition: Partition) -> Option<Seq> {
+        Some(self.partitions.get(&(topic, partition))?.front()?.seq)
+    }
+
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Recent, Stored};
+    use bytes::Bytes;
+    use mortarmq_types::{Partition, Position, Seq, TopicIncarnation, WallTime};
+
+    #[test]
+    fn only_what_is_written_is_forgotten() {
+        let mut recent = Recent::new(10);
+        let topic = TopicIncarnation::new(1);
+        for seq in 1..=5 {
+            let stored = Stored {
+                seq: Seq::new(seq),
+                position: Position::default(),
+                published_at: WallTime::ZERO,
+                record: Bytes::from_static(b"12345"),
+            };
+            recent.push(topic, Partition::ZERO, stored, seq);
+        }
+        recent.trim(1);
+        assert_eq!(recent.first(topic, Partition::ZERO), Some(Seq::new(2)));
+        assert!(recent.get(topic, Partition::ZERO, Seq::new(1)).is_none());
+        assert_eq!(recent.get(topic, Partition::ZERO, Seq::new(4)).map(|stored| stored.seq), Some(Seq::new(4)));
+        recent.trim(5);
+        assert_eq!(recent.bytes(), 10);
+        recent.drop_topic(topic);
+        assert_eq!(recent.bytes(), 0);
+    }
+}

@@ -1,0 +1,132 @@
+//! From the journal to a running node: every batch is replayed, and the segments are written anew by what it sets off.
+
+use bytes::Bytes;
+use mortarmq_replica::{Entry, EntryKind, HardState, Recovery, Replica, ReplicaConfig};
+use mortarmq_shard::command::Batch;
+use mortarmq_shard::{CommandError, Effect, Shard};
+use mortarmq_storage::{Clock, JournalBatch, JournalEntry};
+use mortarmq_types::{ClusterTime, Epoch, MonotonicTime};
+
+use crate::clock::ClusterClock;
+use crate::commit;
+use crate::config::{NodeConfig, Now};
+use crate::node::Node;
+use crate::output::SegmentWork;
+
+/// Why a node cannot go on. The process says so and ends; a stopped node is better than a lying one.
+#[derive(Debug, thiserror::Error)]
+pub enum NodeError {
+    /// The journal does not fit together.
+    #[error("the journal does not fit together")]
+    Recovery(#[source] mortarmq_replica::RecoveryError),
+    /// A log entry was written by another version.
+    #[error("log entry {log_index} cannot be read: start the version that wrote it")]
+    Command {
+        /// The entry.
+        log_index: u64,
+        /// What is wrong with it.
+        #[source]
+        source: CommandError,
+    },
+}
+
+/// A node that is being recovered: feed it the journal's batches in order, then [`NodeRecovery::finish`].
+#[derive(Debug)]
+pub struct NodeRecovery {
+    config: NodeConfig,
+    recovery: Recovery,
+    shard: Shard,
+    last_stamp: ClusterTime,
+    last_clock: Option<Clock>,
+}
+
+impl NodeRecovery {
+    /// A node with nothing recovered yet.
+    ///
+    /// # Errors
+    /// When the configuration cannot be used.
+    pub fn new(config: NodeConfig) -> Result<Self, NodeError> {
+        let id = config.raft_id();
+        let recovery = Replica::recover_begin(ReplicaConfig::new(id, vec![id], 0)).map_err(NodeError::Recovery)?;
+        let (shard, last_stamp) = (Shard::default(), ClusterTime::ZERO);
+        Ok(Self { config, recovery, shard, last_stamp, last_clock: None })
+    }
+
+    /// The membership that opens each journal file: the voters' Raft ids, big-endian.
+    #[must_use]
+    pub fn membership(&self) -> Bytes {
+        Bytes::copy_from_slice(&self.config.raft_id().to_be_bytes())
+    }
+
+    /// Takes one batch of the journal; the driver gives the work to the segment writer.
+    ///
+    /// # Errors
+    /// When the batch does not follow the ones before, or holds a command that this build does not know.
+    pub fn handle_batch(&mut self, batch: JournalBatch) -> Result<Vec<SegmentWork>, NodeError> {
+        self.last_clock = Some(batch.clock);
+        let hard_state =
+            HardState { term: batch.hard_state.term, vote: batch.hard_state.vote, commit: batch.hard_state.commit };
+        let entries = batch.entries.into_iter().map(from_journal).collect::<Vec<_>>();
+        for entry in entries.iter().filter(|entry| entry.kind == EntryKind::Normal && !entry.data.is_empty()) {
+            let stamp = Batch::open(entry.data.clone())
+                .map_err(|source| NodeError::Command { log_index: entry.log_index, source })?
+                .stamp;
+            self.last_stamp = self.last_stamp.max(stamp.time);
+        }
+        let committed = self.recovery.handle_batch(hard_state, entries).map_err(NodeError::Recovery)?;
+        let mut work = Vec::new();
+        for entry in committed {
+            self.apply(entry, &mut work)?;
+        }
+        Ok(work)
+    }
+
+    fn apply(&mut self, entry: Entry, work: &mut Vec<SegmentWork>) -> Result<(), NodeError> {
+        if entry.kind != EntryKind::Normal || entry.data.is_empty() {
+            return Ok(());
+        }
+        let (epoch, log_index) = (Epoch::new(entry.term), entry.log_index);
+        let applied = self.shard.apply(entry.data, epoch).map_err(|source| NodeError::Command { log_index, source })?;
+        for effect in applied.effects {
+            match effect {
+                Effect::Append(append) => work.push(commit::append_work(&append, epoch, applied.stamp.wall)),
+                Effect::Ledger(ledger) => work.push(commit::ledger_work(&ledger)),
+                Effect::TopicDeleted(topic) => work.push(SegmentWork::DropTopic(topic)),
+                // Nobody was connected to the process that is gone: what it had to send and tell is void.
+                Effect::Deliver(_) | Effect::PathDeleted(_) | Effect::MemberEnded { .. } | Effect::PathMoved(_) => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// The recovered node. The only voter stands for election at once.
+    ///
+    /// # Errors
+    /// When the journal's end does not fit its beginning.
+    pub fn finish(self, now: Now) -> Result<Node, NodeError> {
+        let received = match self.last_clock {
+            // Within one boot the boot clock tells how long the process was gone; across a boot nothing does.
+            Some(clock) if clock.boot_id == self.config.boot_id => MonotonicTime::new(clock.boot_ms),
+            _ => now.monotonic,
+        };
+        let clock = ClusterClock::after(self.last_stamp, received, now.monotonic);
+        let replica = self.recovery.finish().map_err(NodeError::Recovery)?;
+        Ok(Node::new(self.config, self.shard, replica, clock))
+    }
+}
+
+fn from_journal(entry: JournalEntry) -> Entry {
+    let kind = if entry.kind == KIND_NORMAL { EntryKind::Normal } else { EntryKind::ConfChange };
+    Entry { log_index: entry.index, term: entry.term, kind, data: entry.data }
+}
+
+pub(crate) fn to_journal(entry: Entry) -> JournalEntry {
+    let kind = match entry.kind {
+        EntryKind::Normal => KIND_NORMAL,
+        EntryKind::ConfChange => KIND_CONF_CHANGE,
+    };
+    JournalEntry { index: entry.log_index, term: entry.term, kind, data: entry.data }
+}
+
+const KIND_NORMAL: u8 = 0;
+const KIND_CONF_CHANGE: u8 = 1;

@@ -1,0 +1,159 @@
+//! What a driver asks of a node: requests of connections, and queries of operators.
+
+use mortarmq_shard::{PublishRun, SettleItem, StartPolicy};
+use mortarmq_types::{MemberId, Partition, Seq, TopicIncarnation};
+
+use crate::reply::Failure;
+
+/// One request of a connection. Every one takes a place in the connection's order of answers, except [`Request::Pull`].
+#[derive(Clone, Debug)]
+pub enum Request {
+    /// Asks for a sign of life.
+    Ping,
+    /// The edge refused the request; the refusal takes its place in the order.
+    Refused(Failure),
+    /// Makes a topic, or compares one that exists.
+    Declare {
+        /// The topic's name.
+        name: String,
+        /// Partitions; 0 is the default.
+        partitions: u16,
+        /// Topic settings: a JSON object, or nothing.
+        options: String,
+    },
+    /// Deletes a topic.
+    Delete {
+        /// The topic's name.
+        name: String,
+    },
+    /// Describes topics.
+    Metadata {
+        /// The topics' names; none is all.
+        names: Vec<String>,
+    },
+    /// Publishes; each command of the run takes a place of its own.
+    Publish(PublishRun),
+    /// Joins a group.
+    Subscribe(Subscribe),
+    /// Changes the window of a subscription.
+    Credit {
+        /// The subscription.
+        subscription: u16,
+        /// Whether the amounts are added to the window or replace it.
+        add: bool,
+        /// Messages; 0xFFFF is the group's window.
+        messages: u16,
+        /// Bytes; 0xFFFF_FFFF is the group's window.
+        bytes: u32,
+    },
+    /// Asks for messages once. Its answer comes when it is ready and takes no place in the order.
+    Pull {
+        /// The subscription.
+        subscription: u16,
+        /// Most messages, at least 1.
+        max_messages: u16,
+        /// Most bytes; 0 is no limit.
+        max_bytes: u32,
+        /// Bytes that end the wait.
+        min_bytes: u32,
+        /// How long to wait for the first message.
+        wait_ms: u16,
+    },
+    /// Settles deliveries; the items are folded into runs, [`mortarmq_shard::command::ITEMS_MAX`] deliveries at most.
+    Settle {
+        /// The subscription.
+        subscription: u16,
+        /// The items.
+        items: Vec<SettleItem>,
+    },
+    /// Keeps a session alive, or ends it.
+    Heartbeat {
+        /// The subscription.
+        subscription: u16,
+        /// Whether the member leaves.
+        leave: bool,
+    },
+}
+
+/// Joins a group. Names are judged by the state machine.
+#[derive(Clone, Debug)]
+pub struct Subscribe {
+    /// The topic.
+    pub topic: TopicIncarnation,
+    /// The group's name.
+    pub group: String,
+    /// Where the group begins if this makes it and `options` say nothing.
+    pub start: StartPolicy,
+    /// Messages of the window; 0 pushes nothing, 0xFFFF is the group's.
+    pub credit_messages: u16,
+    /// Bytes of the window; 0xFFFF_FFFF is the group's.
+    pub credit_bytes: u32,
+    /// Group settings and `start`: a JSON object, or nothing.
+    pub options: String,
+    /// The handle that the edge gives the subscription: the next free one of its connection.
+    pub subscription: u16,
+    /// 63 random bits drawn by the driver.
+    pub member: MemberId,
+    /// Random bits drawn by the driver; the log holds only a hash of them.
+    pub secret: u64,
+}
+
+/// A delivery that a connection could not send: its lease is given back (failure rule 7).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Unsent {
+    /// The partition.
+    pub partition: Partition,
+    /// The message.
+    pub seq: Seq,
+    /// The delivery.
+    pub delivery_id: mortarmq_types::DeliveryId,
+}
+
+/// A question of an operator. The answer rests on a read index of the present epoch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Query {
+    /// Counters of all topics, or of one.
+    Stats {
+        /// The topic's name.
+        topic: Option<String>,
+    },
+    /// The books of all paths, or of one topic's.
+    Balance {
+        /// The topic's name.
+        topic: Option<String>,
+    },
+    /// All topics.
+    Topics,
+    /// One topic with its settings and partitions.
+    Topic {
+        /// The topic's name.
+        name: String,
+    },
+    /// The groups of one topic.
+    Groups {
+        /// The topic's name.
+        topic: String,
+    },
+    /// Messages, without leasing any.
+    Peek {
+        /// The topic's name.
+        topic: String,
+        /// The partition.
+        partition: Partition,
+        /// The first sequence wanted.
+        from: Seq,
+        /// Most messages.
+        max: u32,
+    },
+    /// The life of one message.
+    Trace {
+        /// The topic's name.
+        topic: String,
+        /// The partition.
+        partition: Partition,
+        /// The message.
+        seq: Seq,
+    },
+    /// Who leads.
+    Leader,
+}

@@ -1,0 +1,121 @@
+//! Leased messages on their way to a connection: those whose record is in memory leave at once, the others after a read.
+//! Per subscription they leave in the order of their leases.
+
+use mortarmq_types::{ConnectionId, Partition, Seq, TopicIncarnation};
+use std::collections::{BTreeMap, VecDeque};
+
+use crate::output::Delivery;
+use crate::reply::Failure;
+
+/// Where messages go.
+pub(crate) type Destination = (ConnectionId, u16);
+
+/// Everything that waits for a read, and what waits behind it.
+#[derive(Debug, Default)]
+pub(crate) struct Sends {
+    queues: BTreeMap<Destination, VecDeque<Pending>>,
+    /// Which queue a read belongs to.
+    reads: BTreeMap<u64, Destination>,
+}
+
+/// One step of a subscription's order.
+#[derive(Debug)]
+pub(crate) enum Pending {
+    /// Messages of one partition; those without a record wait for a read.
+    Messages(Batch),
+    /// The end of a pull, behind its messages.
+    PullEnded(Result<u16, Failure>),
+}
+
+/// Leased messages of one partition.
+#[derive(Debug)]
+pub(crate) struct Batch {
+    pub(crate) topic: TopicIncarnation,
+    pub(crate) partition: Partition,
+    /// The messages; the record is missing until it is read.
+    pub(crate) messages: Vec<Slot>,
+    /// The read that is under way for it.
+    pub(crate) read: Option<u64>,
+}
+
+/// One message of a batch.
+#[derive(Debug)]
+pub(crate) enum Slot {
+    /// Ready to leave.
+    Ready(Box<Delivery>),
+    /// Its record is not in memory.
+    Missing(Box<Unread>),
+    /// Its record cannot be read: its lease runs to its end.
+    Unreadable,
+}
+
+/// A delivery without its record.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Unread {
+    pub(crate) lease: mortarmq_delivery::Leased,
+    pub(crate) lease_until: mortarmq_types::MonotonicTime,
+    pub(crate) send_before: mortarmq_types::MonotonicTime,
+    pub(crate) position: mortarmq_types::Position,
+}
+
+impl Batch {
+    /// The first run of consecutive messages whose records are missing.
+    pub(crate) fn missing(&self) -> Option<(Seq, Seq)> {
+        let mut missing = self.messages.iter().filter_map(|slot| match slot {
+            Slot::Missing(unread) => Some(unread.lease.seq),
+            Slot::Ready(_) | Slot::Unreadable => None,
+        });
+        let first = missing.next()?;
+        let mut end = first.next();
+        for seq in missing {
+            if seq != end {
+                break;
+            }
+            end = end.next();
+        }
+        Some((first, end))
+    }
+}
+
+impl Sends {
+    /// Adds a step behind all others of its subscription.
+    pub(crate) fn push(&mut self, destination: Destination, pending: Pending) {
+        self.queues.entry(destination).or_default().push_back(pending);
+    }
+
+    /// The steps of a subscription.
+    pub(crate) fn queue_mut(&mut self, destination: Destination) -> Option<&mut VecDeque<Pending>> {
+        self.queues.get_mut(&destination)
+    }
+
+    /// Forgets a queue that is empty.
+    pub(crate) fn tidy(&mut self, destination: Destination) {
+        if self.queues.get(&destination).is_some_and(VecDeque::is_empty) {
+            self.queues.remove(&destination);
+        }
+    }
+
+    /// Notes that a read was begun for a subscription.
+    pub(crate) fn reading(&mut self, ticket: u64, destination: Destination) {
+        self.reads.insert(ticket, destination);
+    }
+
+    /// The subscription that a read was begun for.
+    pub(crate) fn read_done(&mut self, ticket: u64) -> Option<Destination> {
+        self.reads.remove(&ticket)
+    }
+
+    /// Drops everything of a connection; hands over the batches that were not sent.
+    pub(crate) fn drop_connection(&mut self, connection: ConnectionId) -> Vec<(u16, Batch)> {
+        let keys: Vec<_> = self.queues.range((connection, 0)..=(connection, u16::MAX)).map(|(key, _)| *key).collect();
+        let mut unsent = Vec::new();
+        for key in keys {
+            for pending in self.queues.remove(&key).into_iter().flatten() {
+                if let Pending::Messages(batch) = pending {
+                    unsent.push((key.1, batch));
+                }
+            }
+        }
+        unsent
+    }
+}

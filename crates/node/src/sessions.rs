@@ -1,0 +1,149 @@
+//! Sessions of members on the leader: where they are connected, their windows, and until when they may be silent.
+//!
+//! The state knows which members exist; all that stands here is the leader's own and starts anew with each leader: every
+//! member then has a full session time.
+
+use mortarmq_types::{ConnectionId, MemberId, MonotonicTime, PathId};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// A member of a path.
+pub(crate) type SessionKey = (PathId, MemberId);
+
+/// All sessions.
+///
+/// # Invariants
+/// 1. `silent` holds each session once, under its deadline, unless its end is proposed.
+#[derive(Debug, Default)]
+pub(crate) struct Sessions {
+    all: BTreeMap<SessionKey, Session>,
+    silent: BTreeSet<(MonotonicTime, SessionKey)>,
+}
+
+/// One session.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Session {
+    /// Where its messages go; none after the connection broke.
+    pub(crate) connection: Option<(ConnectionId, u16)>,
+    /// Messages it may hold by pushes.
+    pub(crate) window_messages: u32,
+    /// Bytes it may hold by pushes.
+    pub(crate) window_bytes: u64,
+    /// Changes of the window.
+    pub(crate) credit_epoch: u64,
+    session_ms: u64,
+    deadline: MonotonicTime,
+    ending: bool,
+}
+
+impl Sessions {
+    pub(crate) fn open(&mut self, key: SessionKey, session: Session) {
+        if let Some(old) = self.all.insert(key, session) {
+            self.silent.remove(&(old.deadline, key));
+        }
+        self.silent.insert((session.deadline, key));
+    }
+
+    pub(crate) fn close(&mut self, key: SessionKey) {
+        if let Some(session) = self.all.remove(&key) {
+            self.silent.remove(&(session.deadline, key));
+        }
+    }
+
+    pub(crate) fn clear(&mut self) {
+        *self = Self::default();
+    }
+
+    pub(crate) fn get_mut(&mut self, key: SessionKey) -> Option<&mut Session> {
+        self.all.get_mut(&key)
+    }
+
+    pub(crate) fn get(&self, key: SessionKey) -> Option<&Session> {
+        self.all.get(&key)
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.all.len()
+    }
+
+    /// The sessions of one path that messages can be pushed to.
+    pub(crate) fn pushable(&self, path: PathId) -> impl Iterator<Item = (MemberId, &Session)> {
+        self.all
+            .range((path, MemberId::ZERO)..=(path, MemberId::MAX))
+            .filter(|(_, session)| session.connection.is_some() && session.window_messages > 0 && !session.ending)
+            .map(|((_, member), session)| (*member, session))
+    }
+
+    /// All sessions of one path.
+    pub(crate) fn of_path(&self, path: PathId) -> Vec<SessionKey> {
+        self.all.range((path, MemberId::ZERO)..=(path, MemberId::MAX)).map(|(key, _)| *key).collect()
+    }
+
+    /// Gives a session its full time again.
+    pub(crate) fn renew(&mut self, key: SessionKey, now: MonotonicTime) {
+        let Some(session) = self.all.get_mut(&key) else { return };
+        if session.ending {
+            return;
+        }
+        self.silent.remove(&(session.deadline, key));
+        session.deadline = now.after_ms(session.session_ms);
+        self.silent.insert((session.deadline, key));
+    }
+
+    /// A session that was silent too long; it comes out once, its end is then proposed.
+    pub(crate) fn poll_lost(&mut self, now: MonotonicTime) -> Option<SessionKey> {
+        let &(deadline, key) = self.silent.first()?;
+        if deadline > now {
+            return None;
+        }
+        self.silent.remove(&(deadline, key));
+        self.all.get_mut(&key).expect("invariant 1: every filed session exists").ending = true;
+        Some(key)
+    }
+
+    /// When the next session would be lost.
+    pub(crate) fn next_deadline(&self) -> Option<MonotonicTime> {
+        self.silent.first().map(|(deadline, _)| *deadline)
+    }
+
+    /// Nobody could be heard for that long, so nobody was silent.
+    pub(crate) fn excuse(&mut self, stalled_ms: u64) {
+        let filed = std::mem::take(&mut self.silent);
+        for (deadline, key) in filed {
+            let later = deadline.after_ms(stalled_ms);
+            self.all.get_mut(&key).expect("invariant 1: every filed session exists").deadline = later;
+            self.silent.insert((later, key));
+        }
+    }
+}
+
+impl Session {
+    /// A session that begins now.
+    pub(crate) fn new(connection: Option<(ConnectionId, u16)>, session_ms: u64, now: MonotonicTime) -> Self {
+        let deadline = now.after_ms(session_ms);
+        Self { connection, window_messages: 0, window_bytes: 0, credit_epoch: 0, session_ms, deadline, ending: false }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Session, Sessions};
+    use mortarmq_types::{MemberId, MonotonicTime, PathId};
+
+    #[test]
+    fn a_session_is_lost_once_after_its_time_unless_it_is_renewed_or_excused() {
+        let mut sessions = Sessions::default();
+        let at = MonotonicTime::new;
+        let keys = [1, 2, 3].map(|member| (PathId::new(1), MemberId::new(member)));
+        for key in keys {
+            sessions.open(key, Session::new(None, 1000, at(0)));
+        }
+        sessions.renew(keys[1], at(600));
+        assert_eq!(sessions.poll_lost(at(999)), None);
+        assert_eq!(sessions.poll_lost(at(1000)), Some(keys[0]));
+        sessions.excuse(5000);
+        assert_eq!(sessions.poll_lost(at(5999)), None);
+        assert_eq!(sessions.poll_lost(at(6000)), Some(keys[2]));
+        assert_eq!(sessions.poll_lost(at(6600)), Some(keys[1]));
+        assert_eq!(sessions.poll_lost(at(60_000)), None, "each is lost once");
+    }
+}

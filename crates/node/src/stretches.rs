@@ -1,0 +1,100 @@
+//! Facts of a backlog, read ahead from the segment index: what a `Deliver` brings along when a path lags further than
+//! the state remembers.
+
+use mortarmq_delivery::Fact;
+use mortarmq_shard::Stretch;
+use mortarmq_types::{Partition, PathId, Seq};
+use std::collections::{BTreeMap, VecDeque};
+
+/// Entries read at once.
+pub(crate) const READ_ENTRIES: u32 = 4096;
+/// Below that many entries the next ones are read.
+const REFILL_BELOW: usize = 2048;
+
+/// One path in one partition.
+pub(crate) type Place = (PathId, Partition);
+
+/// Read-ahead of all lagging paths.
+#[derive(Debug, Default)]
+pub(crate) struct Stretches {
+    places: BTreeMap<Place, Ahead>,
+    reads: BTreeMap<u64, Place>,
+}
+
+#[derive(Debug, Default)]
+struct Ahead {
+    first: Seq,
+    facts: VecDeque<Fact>,
+    reading: bool,
+}
+
+impl Stretches {
+    /// The facts from `position` on, at most `most`; `None` if none are there yet.
+    pub(crate) fn stretch(&mut self, place: Place, position: Seq, most: usize) -> Option<Stretch> {
+        let ahead = self.places.get_mut(&place)?;
+        ahead.drop_below(position);
+        if ahead.facts.is_empty() || ahead.first != position {
+            return None;
+        }
+        let facts = ahead.facts.iter().take(most).copied().collect();
+        Some(Stretch { partition: place.1, first: position, facts })
+    }
+
+    /// Where to read on for a path at `position` whose facts are remembered from `base` on; `None` if enough is there.
+    pub(crate) fn wants(&mut self, place: Place, position: Seq, base: Seq) -> Option<Seq> {
+        let ahead = self.places.entry(place).or_default();
+        ahead.drop_below(position);
+        if ahead.facts.is_empty() || ahead.first != position {
+            ahead.facts.clear();
+            ahead.first = position;
+        }
+        let next = ahead.first.plus(ahead.facts.len() as u64);
+        (!ahead.reading && ahead.facts.len() < REFILL_BELOW && next < base).then_some(next)
+    }
+
+    pub(crate) fn reading(&mut self, ticket: u64, place: Place) {
+        self.places.entry(place).or_default().reading = true;
+        self.reads.insert(ticket, place);
+    }
+
+    /// Takes in what was read; says whose it is. What does not follow on is dropped and read again.
+    pub(crate) fn read_done(&mut self, ticket: u64, entries: &[mortarmq_storage::IndexEntry]) -> Option<Place> {
+        let place = self.reads.remove(&ticket)?;
+        let ahead = self.places.get_mut(&place)?;
+        ahead.reading = false;
+        for entry in entries {
+            let next = ahead.first.plus(ahead.facts.len() as u64);
+            if entry.seq == next {
+                let expires_at_ms = entry.expires_at_ms;
+                ahead.facts.push_back(Fact {
+                    key_hash: entry.key_hash,
+                    size_bytes: entry.payload_bytes,
+                    expires_at_ms,
+                });
+            }
+        }
+        Some(place)
+    }
+
+    /// Forgets a path that has caught up, or is gone.
+    pub(crate) fn forget(&mut self, place: Place) {
+        self.places.remove(&place);
+    }
+
+    pub(crate) fn forget_path(&mut self, path: PathId) {
+        self.places.retain(|(held, _), _| *held != path);
+    }
+}
+
+impl Ahead {
+    fn drop_below(&mut self, position: Seq) {
+        let gone = usize::try_from(position.above(self.first)).unwrap_or(usize::MAX);
+        if gone >= self.facts.len() {
+            self.facts.clear();
+            self.first = self.first.max(position);
+        } else {
+            self.facts.drain(..gone);
+            self.first = position;
+        }
+    }
+}

@@ -1,0 +1,19 @@
+//! Answers to queries as data: the shapes of the operator routes. One file per question makes them from the state.
+
+pub mod balance;
+pub mod groups;
+pub mod leader;
+pub mod metadata;
+pub mod peek;
+pub mod stats;
+pub mod topics;
+pub mod trace;
+
+pub use balance::{BalanceView, PathBooks};
+pub use groups::{GroupView, GroupsView, MemberView};
+pub use leader::LeaderView;
+pub use metadata::{MetadataView, TopicMetadata};
+pub use peek::{PeekView, PeekedMessage};
+pub use stats::{GroupPartitionStats, GroupStats, PartitionStats, StatsView, TopicStats};
+pub use topics::{TopicPartitionView, TopicSummary, TopicView, TopicsView};
+pub use trace::{TraceEvent, TraceView};

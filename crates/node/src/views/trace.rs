@@ -1,0 +1,69 @@
+//! The life of one message: `GET /v1/topics/{topic}/trace` (P7).
+
+use mortarmq_delivery::State as Standing;
+use mortarmq_shard::State;
+use mortarmq_types::{Partition, Seq, TopicIncarnation};
+use serde::Serialize;
+
+/// What happened to a message, in the order of the log.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct TraceView {
+    /// One row per event.
+    pub events: Vec<TraceEvent>,
+    /// Where it stands: one row per path.
+    pub standing: Vec<TraceStanding>,
+}
+
+/// One event of a message's life.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct TraceEvent {
+    /// Wall-clock time, for display: milliseconds since 1970.
+    pub time_ms: u64,
+    /// The command.
+    pub commit_index: u64,
+    /// `topic/group`, or `-` for the topic's own.
+    pub path: String,
+    /// `stored`, `leased`, `extended`, `lease_ended` or `acked`.
+    pub stage: &'static str,
+    /// The delivery; absent for `stored`.
+    pub delivery_id: Option<u64>,
+    /// The attempt; absent where it is not known.
+    pub attempt: Option<u32>,
+    /// The member, 16 hex digits; absent for `stored`.
+    pub member: Option<String>,
+    /// Why it was delivered, or why the lease ended.
+    pub cause: Option<&'static str>,
+    /// The producer of `stored`, the delivery that `leased` follows, the error text of a nack.
+    pub detail: String,
+}
+
+/// Where a message stands on one path.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct TraceStanding {
+    /// `topic/group`.
+    pub path: String,
+    /// `pending`, `leased`, `scheduled`, `acked` or `not_owed` (it lies before the group's start).
+    pub standing: &'static str,
+}
+
+/// Where a message stands on every path of its topic.
+pub(crate) fn standing(state: &State, topic: TopicIncarnation, partition: Partition, seq: Seq) -> Vec<TraceStanding> {
+    let Some(topic) = state.topics.get(&topic) else { return Vec::new() };
+    let number = usize::from(partition.get());
+    topic
+        .paths
+        .iter()
+        .map(|(group, id)| {
+            let path = &state.paths[id].partitions[number];
+            let standing = match path.lease_of(seq).map(|entry| &entry.state) {
+                Some(Standing::Waiting) => "pending",
+                Some(Standing::Scheduled { .. }) => "scheduled",
+                Some(Standing::Leased(_)) => "leased",
+                None if seq >= path.position() => "pending",
+                None if seq < path.start() => "not_owed",
+                None => "acked",
+            };
+            TraceStanding { path: format!("{}/{group}", topic.name), standing }
+        })
+        .collect()
+}

@@ -1,0 +1,291 @@
+//! Goal: no crash, at whatever disk operation, loses what was confirmed, repeats what was acked, reuses a number, gives a
+//! false cause or leaves books that do not balance. Method: play one script with the power cut at each operation in turn,
+//! recover from what the disk kept, and hold everything that comes against a record kept outside the broker.
+
+mod support;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use mortarmq_node::{Answer, Delivery, Outcome, Query, QueryAnswer, Reply, Request};
+use mortarmq_shard::{SettleCode, SettleKind};
+use mortarmq_storage::MemoryDisk;
+use mortarmq_types::{Cause, DeliveryId, Partition, Seq, TopicIncarnation};
+use support::{CONNECTION, Crashed, Rig, RigOptions, number_of, publish, settle, subscribe};
+
+type Place = (Partition, Seq);
+
+/// What the clients saw, kept outside the broker.
+#[derive(Default)]
+struct Record {
+    topic: TopicIncarnation,
+    /// Numbers that were sent, with their key.
+    sent: BTreeMap<u64, &'static [u8]>,
+    /// Where confirmed numbers are stored.
+    confirmed: BTreeMap<u64, Place>,
+    /// Deliveries by message, in the order of their arrival.
+    delivered: BTreeMap<Place, Vec<Seen>>,
+    /// Messages whose ack was sent, and those whose ack was confirmed.
+    ack_sent: BTreeSet<Place>,
+    ack_confirmed: BTreeSet<Place>,
+    /// Deliveries that were refused, and whether anything was ever given back.
+    nacked: BTreeSet<DeliveryId>,
+    released: bool,
+    highest_delivery: DeliveryId,
+    restarted: bool,
+}
+
+#[derive(Clone, Copy)]
+struct Seen {
+    delivery_id: DeliveryId,
+    attempt: u32,
+}
+
+impl Record {
+    fn confirm(&mut self, numbers: impl Iterator<Item = u64>, replies: &[Reply]) {
+        for (number, reply) in numbers.zip(replies) {
+            match &reply.result {
+                Ok(Answer::Published(published)) => {
+                    let place = (published.partition, published.seq);
+                    let before = self.confirmed.insert(number, place);
+                    assert!(
+                        before.is_none_or(|before| before == place),
+                        "P3: number {number} was at {before:?}, now {place:?}"
+                    );
+                    let twins = self.confirmed.values().filter(|held| **held == place).count();
+                    assert_eq!(twins, 1, "P10: {place:?} was given twice");
+                }
+                other => panic!("number {number} was answered {other:?}"),
+            }
+        }
+    }
+
+    fn deliver(&mut self, delivery: &Delivery) {
+        let place = (delivery.partition, delivery.seq);
+        let number = number_of(delivery);
+        assert!(self.sent.contains_key(&number), "number {number} was never sent");
+        if let Some(stored) = self.confirmed.get(&number) {
+            assert_eq!(*stored, place, "number {number} comes from where it was stored");
+        }
+        assert!(!self.ack_confirmed.contains(&place), "P6: {place:?} was acked and comes again");
+        assert!(delivery.delivery_id > self.highest_delivery, "P10: delivery {} was used", delivery.delivery_id);
+        self.highest_delivery = delivery.delivery_id;
+        self.judge_cause(place, delivery);
+        let seen = Seen { delivery_id: delivery.delivery_id, attempt: delivery.attempt.get() };
+        self.delivered.entry(place).or_default().push(seen);
+    }
+
+    /// P7: every delivery after the first names its cause and the delivery it follows; none lies.
+    fn judge_cause(&self, place: Place, delivery: &Delivery) {
+        let Some(last) = self.delivered.get(&place).and_then(|seen| seen.last()) else {
+            // A delivery may have been granted by the process that died, and never have arrived.
+            assert!(delivery.cause == Cause::First || self.restarted, "P7: {:?} before any delivery", delivery.cause);
+            return;
+        };
+        assert_ne!(delivery.cause, Cause::First, "P7: {place:?} comes again without a cause");
+        assert!(delivery.previous >= last.delivery_id, "P7: {place:?} follows {}", delivery.previous);
+        if delivery.previous != last.delivery_id {
+            assert!(self.restarted, "P7: only a delivery of a dead process is unknown");
+            return;
+        }
+        match delivery.cause {
+            Cause::Nacked => assert!(self.nacked.contains(&last.delivery_id), "P7: nobody nacked {place:?}"),
+            Cause::Released => assert!(self.released || !self.nacked.is_empty(), "P7: nobody gave {place:?} back"),
+            Cause::ConsumerLost => assert!(self.restarted, "P7: nobody was lost"),
+            Cause::LeaseExpired => assert!(self.restarted, "P7: no lease ran out"),
+            Cause::First | Cause::Redriven | Cause::Replayed => panic!("P7: {:?} cannot be", delivery.cause),
+        }
+        let counted = u32::from(delivery.cause.counts());
+        assert_eq!(delivery.attempt.get(), last.attempt + counted, "{place:?} after {:?}", delivery.cause);
+    }
+}
+
+/// Publishes, delivers, acks, refuses, gives back and extends, in small steps; every step may be the last.
+fn script(rig: &mut Rig, record: &mut Record) -> Result<(), Crashed> {
+    rig.connect(CONNECTION);
+    record.topic = rig.declare("orders", 2)?;
+    rig.ask(CONNECTION, vec![subscribe(record.topic, "billing", 1, 70, 6)])?;
+    let keys: [&[u8]; 3] = [b"", b"anna", b"bert"];
+    for round in 0..8_u64 {
+        let numbers = round * 5 + 1..round * 5 + 6;
+        for number in numbers.clone() {
+            let key = keys[usize::try_from(number % 3).expect("small")];
+            record.sent.insert(number, key);
+            let replies = rig.ask(CONNECTION, vec![publish(record.topic, 9, number..number + 1, key)])?;
+            record.confirm(number..number + 1, &replies);
+        }
+        handle(rig, record, round)?;
+        rig.pass(60)?;
+        handle(rig, record, round + 1)?;
+    }
+    Ok(())
+}
+
+/// Looks at what came, and settles each delivery in one way or another.
+fn handle(rig: &mut Rig, record: &mut Record, salt: u64) -> Result<(), Crashed> {
+    for delivery in rig.take_deliveries() {
+        record.deliver(&delivery);
+        let place = (delivery.partition, delivery.seq);
+        let kind = match (delivery.seq.get() + salt) % 5 {
+            0 => SettleKind::Nack { delay_ms: 1, error: "later".to_owned() },
+            1 if delivery.attempt.get() == 1 => SettleKind::Release,
+            2 => SettleKind::Extend,
+            _ => SettleKind::Ack,
+        };
+        match &kind {
+            SettleKind::Ack => drop(record.ack_sent.insert(place)),
+            SettleKind::Nack { .. } => drop(record.nacked.insert(delivery.delivery_id)),
+            SettleKind::Release => record.released = true,
+            SettleKind::Extend => {}
+        }
+        let is_ack = kind == SettleKind::Ack;
+        let replies = rig.ask(CONNECTION, vec![settle(1, &delivery, kind)])?;
+        match &replies[0].result {
+            // A delivery ends with an earlier one of its key that is refused or given back.
+            Ok(Answer::Settled(codes)) if codes[0] == SettleCode::Done => {
+                if is_ack {
+                    record.ack_confirmed.insert(place);
+                }
+            }
+            Ok(Answer::Settled(_)) => {}
+            other => panic!("a settle is answered with codes, not {other:?}"),
+        }
+    }
+    Ok(())
+}
+
+/// After the crash: every promise of the record holds, and everything that is left can be consumed.
+fn judge(rig: &mut Rig, record: &mut Record) -> Result<(), Crashed> {
+    let connection = CONNECTION;
+    rig.connect(connection);
+    record.restarted = true;
+    record.topic = rig.declare("orders", 2)?;
+    // The producer repeats everything with the same numbers: what was confirmed is known, the rest is stored now.
+    for (number, key) in record.sent.clone() {
+        let replies = rig.ask(connection, vec![publish(record.topic, 9, number..number + 1, key)])?;
+        if record.confirmed.contains_key(&number) {
+            let known = matches!(&replies[0].result, Ok(Answer::Published(published)) if published.deduplicated);
+            assert!(known, "P1: number {number} was confirmed and is gone: {:?}", replies[0].result);
+        }
+        record.confirm(number..number + 1, &replies);
+    }
+    rig.ask(connection, vec![subscribe(record.topic, "billing", 1, 71, 100)])?;
+    for _ in 0..30 {
+        for delivery in rig.take_deliveries() {
+            record.deliver(&delivery);
+            let place = (delivery.partition, delivery.seq);
+            record.ack_sent.insert(place);
+            let replies = rig.ask(connection, vec![settle(1, &delivery, SettleKind::Ack)])?;
+            assert!(matches!(&replies[0].result, Ok(Answer::Settled(codes)) if codes[0] == SettleCode::Done));
+            record.ack_confirmed.insert(place);
+        }
+        rig.pass(3000)?;
+        rig.ask(connection, vec![Request::Heartbeat { subscription: 1, leave: false }])?;
+    }
+    for (number, place) in &record.confirmed {
+        assert!(record.ack_sent.contains(place), "P4: number {number} at {place:?} was never delivered");
+    }
+    let Ok(QueryAnswer::Balance(balance)) = rig.query(Query::Balance { topic: None })?.result else {
+        panic!("the books are told")
+    };
+    let books = &balance.paths[0];
+    let stored = record.confirmed.len() as u64;
+    assert_eq!((books.produced, books.delivered, books.depth), (stored, stored, 0), "P9: {books:?}");
+    Ok(())
+}
+
+fn options() -> RigOptions {
+    // Files so small that the script rolls over.
+    RigOptions { journal_file_bytes: 1 << 18, ..RigOptions::default() }
+}
+
+/// Plays the script on a fresh disk with the power cut at one operation; what was seen, and what the disk kept.
+fn play(crash_at: Option<u64>) -> (MemoryDisk, Record, RigOptions) {
+    let disk = MemoryDisk::new();
+    if let Some(operation) = crash_at {
+        disk.crash_at(operation);
+    }
+    let mut record = Record::default();
+    let mut after = options();
+    if let Ok(mut rig) = Rig::start(&disk, options()) {
+        let ended = script(&mut rig, &mut record);
+        assert_eq!(ended.is_err(), crash_at.is_some(), "{ended:?}");
+        after.now = rig.now;
+    }
+    after.now.monotonic = after.now.monotonic.after_ms(700);
+    (disk, record, after)
+}
+
+#[test]
+fn p1_p6_p7_p9_p10_hold_after_a_power_loss_at_every_disk_operation() {
+    let (disk, mut record, after) = play(None);
+    let operations = disk.operations();
+    let mut rig = Rig::start(&disk.after_process_kill(), after).expect("a kill loses nothing written");
+    judge(&mut rig, &mut record).expect("this disk does not fail");
+    assert!(record.confirmed.len() == 40 && !record.nacked.is_empty() && record.released, "the script does its work");
+    for operation in 1..=operations {
+        for seed in 0..2 {
+            let (disk, mut record, after) = play(Some(operation));
+            let kept = disk.after_power_loss(operation * 31 + seed);
+            let mut rig = Rig::start(&kept, after)
+                .unwrap_or_else(|error| panic!("operation {operation}, seed {seed}: no recovery: {error:?}"));
+            judge(&mut rig, &mut record).expect("this disk does not fail");
+        }
+    }
+    println!("{operations} disk operations, each cut twice");
+}
+
+#[test]
+fn p1_p6_hold_when_recovery_itself_is_cut_at_every_operation() {
+    let (disk, _, _) = play(None);
+    let operations = disk.operations();
+    let mut cut = 0;
+    for operation in (5..=operations).step_by(37) {
+        let mut first_cut = 1;
+        loop {
+            let (disk, mut record, after) = play(Some(operation));
+            let kept = disk.after_power_loss(operation);
+            kept.crash_at(kept.operations() + first_cut);
+            let ended = Rig::start(&kept, after);
+            let recovered = ended.is_ok();
+            drop(ended);
+            let kept = kept.after_power_loss(operation + first_cut);
+            let mut rig = Rig::start(&kept, after)
+                .unwrap_or_else(|error| panic!("operation {operation}, then {first_cut}: no recovery: {error:?}"));
+            judge(&mut rig, &mut record).expect("this disk does not fail");
+            if recovered {
+                break;
+            }
+            cut += 1;
+            first_cut += 3;
+        }
+    }
+    assert!(cut > 50, "only {cut} recoveries were cut");
+}
+
+#[test]
+fn a_failed_write_or_fsync_ends_the_node_and_what_was_confirmed_survives() {
+    // Failure rule 2: the write is not repeated; the process ends, and recovery decides.
+    let (disk, _, _) = play(None);
+    for operation in (3..=disk.operations()).step_by(11) {
+        let disk = MemoryDisk::new();
+        disk.fail_at(operation);
+        let mut record = Record::default();
+        let mut after = options();
+        if let Ok(mut rig) = Rig::start(&disk, options()) {
+            let _ = script(&mut rig, &mut record);
+            after.now = rig.now;
+        }
+        let mut rig = Rig::start(&disk.after_power_loss(operation), after)
+            .unwrap_or_else(|error| panic!("operation {operation}: no recovery: {error:?}"));
+        judge(&mut rig, &mut record).expect("this disk does not fail");
+    }
+}
+
+#[test]
+fn a_refusal_before_the_proposal_is_final_and_says_so() {
+    let mut rig = Rig::start(&MemoryDisk::new(), options()).expect("a fresh disk");
+    rig.connect(CONNECTION);
+    let replies = rig.ask(CONNECTION, vec![publish(TopicIncarnation::new(5), 9, 1..2, b"")]).expect("no crash");
+    let failure = replies[0].result.as_ref().expect_err("there is no such topic");
+    assert_eq!(failure.outcome, Outcome::Refused, "P2");
+}

@@ -1,0 +1,294 @@
+//! A driver for tests: one node on a disk in memory, one thread, a clock that the test moves.
+//!
+//! It carries outputs out at once and in order, as the server's threads do one after another.
+
+#![allow(dead_code, reason = "each test file uses its own part")]
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use bytes::{BufMut, BytesMut};
+use mortarmq_node::{
+    Delivery, Failure, Node, NodeConfig, NodeRecovery, Now, Output, Query, QueryReply, ReadJob, ReadResult, Reply,
+    Request, SegmentWork, Subscribe,
+};
+use mortarmq_shard::record::NewRecord;
+use mortarmq_shard::{PublishRunBuilder, SettleItem, SettleKind, StartPolicy};
+use mortarmq_storage::{
+    Disk, Journal, JournalOptions, MemoryDisk, RecoverStop, SegmentOptions, SegmentReader, SegmentWriter,
+};
+use mortarmq_types::{
+    ConnectionId, DeliveryId, MemberId, MonotonicTime, NodeId, Partition, ProducerId, ProducerSeq, Seq, ShardId,
+    TopicIncarnation, WallTime,
+};
+
+/// The disk failed: the process would end here.
+#[derive(Debug)]
+pub struct Crashed(pub String);
+
+/// A node and all that it runs on.
+pub struct Rig {
+    pub disk: MemoryDisk,
+    pub node: Node,
+    pub now: Now,
+    pub replies: BTreeMap<ConnectionId, Vec<Reply>>,
+    pub deliveries: Vec<(ConnectionId, u16, Delivery)>,
+    pub pulls: Vec<(ConnectionId, u16, Result<u16, Failure>)>,
+    pub queries: BTreeMap<u64, QueryReply>,
+    journal: Journal,
+    segments: SegmentWriter,
+    reader: SegmentReader,
+    last_query: u64,
+}
+
+/// Small files, so that short scripts roll over too.
+#[derive(Clone, Copy)]
+pub struct RigOptions {
+    pub boot: u8,
+    pub now: Now,
+    pub journal_file_bytes: u64,
+    pub recent_bytes: u64,
+}
+
+impl Default for RigOptions {
+    fn default() -> Self {
+        let now = Now { monotonic: MonotonicTime::new(1_000_000), wall: WallTime::new(1_700_000_000_000) };
+        Self { boot: 1, now, journal_file_bytes: 1 << 20, recent_bytes: 64 << 20 }
+    }
+}
+
+pub const CONNECTION: ConnectionId = ConnectionId::new(1);
+
+impl Rig {
+    /// Recovers a node from a disk and waits until it leads.
+    pub fn start(disk: &MemoryDisk, options: RigOptions) -> Result<Self, Crashed> {
+        let shared: Arc<dyn Disk> = Arc::new(disk.clone());
+        let data_dir = PathBuf::from("data");
+        let mut config = NodeConfig::new(NodeId::ZERO, [options.boot; 16], 7);
+        config.recent_bytes = options.recent_bytes;
+        let segment_options = SegmentOptions { segment_bytes: 1 << 16, push_bytes: 1 << 16 };
+        let mut segments = SegmentWriter::open(shared.clone(), &data_dir, segment_options).map_err(crashed)?;
+        segments.reset().map_err(crashed)?;
+        let mut recovery = NodeRecovery::new(config).map_err(crashed)?;
+        let membership = recovery.membership();
+        let journal_options = JournalOptions {
+            shard: ShardId::ZERO,
+            file_bytes: options.journal_file_bytes,
+            zero_step_bytes: options.journal_file_bytes / 4,
+        };
+        let mut on_batch = |batch| {
+            let work = recovery.handle_batch(batch).map_err(|error| RecoverStop { reason: error.to_string() })?;
+            write(&mut segments, work).map_err(|crash| RecoverStop { reason: crash.0 })
+        };
+        let (journal, _) =
+            Journal::recover(shared, &data_dir, journal_options, membership, &mut on_batch).map_err(crashed)?;
+        let node = recovery.finish(options.now).map_err(crashed)?;
+        let reader = segments.reader();
+        let mut rig = Self {
+            disk: disk.clone(),
+            node,
+            now: options.now,
+            replies: BTreeMap::new(),
+            deliveries: Vec::new(),
+            pulls: Vec::new(),
+            queries: BTreeMap::new(),
+            journal,
+            segments,
+            reader,
+            last_query: 0,
+        };
+        rig.pump()?;
+        assert!(rig.node.is_ready(), "a single voter leads at once");
+        Ok(rig)
+    }
+
+    /// Carries outputs out until there are none.
+    pub fn pump(&mut self) -> Result<(), Crashed> {
+        while let Some(output) = self.node.poll_output(self.now) {
+            match output {
+                Output::Journal { ready_number, batch } => {
+                    self.journal.append(&batch).map_err(crashed)?;
+                    self.node.handle_journal_written(self.now, ready_number);
+                }
+                Output::Segments { ticket, work } => {
+                    write(&mut self.segments, work)?;
+                    self.node.handle_segments_written(self.now, ticket);
+                }
+                Output::Read { ticket, job } => {
+                    let result = self.read(job);
+                    self.node.handle_read(self.now, ticket, result);
+                }
+                Output::Replies { connection, replies } => {
+                    self.replies.entry(connection).or_default().extend(replies);
+                }
+                Output::Deliveries { connection, subscription, messages } => {
+                    self.deliveries.extend(messages.into_iter().map(|message| (connection, subscription, message)));
+                }
+                Output::PullEnded { connection, subscription, result, .. } => {
+                    self.pulls.push((connection, subscription, result));
+                }
+                Output::Query { query, reply } => {
+                    self.queries.insert(query, *reply);
+                }
+                Output::Role { .. } => {}
+            }
+            self.node.check();
+        }
+        Ok(())
+    }
+
+    fn read(&self, job: ReadJob) -> ReadResult {
+        let failed = |error: mortarmq_storage::ReadError| ReadResult::Failed(error.to_string());
+        match job {
+            ReadJob::Records { topic, partition, from, to, max_bytes } => self
+                .reader
+                .read_records(topic, partition, from, to, usize::try_from(max_bytes).unwrap_or(usize::MAX))
+                .map_or_else(failed, ReadResult::Records),
+            ReadJob::Index { topic, partition, from, max } => {
+                self.reader.read_index(topic, partition, from, max as usize).map_or_else(failed, ReadResult::Index)
+            }
+            ReadJob::Life { topic, partition, seq } => {
+                let record = self.reader.read_records(topic, partition, seq, seq.next(), usize::MAX);
+                let events = self.reader.read_ledger(topic, partition, seq);
+                match (record, events) {
+                    (Ok(mut records), Ok(events)) => ReadResult::Life(records.pop(), events),
+                    (Err(error), _) | (_, Err(error)) => failed(error),
+                }
+            }
+        }
+    }
+
+    /// Moves the clock in steps that no loop would call a stall, ticking the node.
+    pub fn pass(&mut self, ms: u64) -> Result<(), Crashed> {
+        let end = self.now.monotonic.after_ms(ms);
+        while self.now.monotonic < end {
+            let step = end.since_ms(self.now.monotonic).min(500);
+            self.now.monotonic = self.now.monotonic.after_ms(step);
+            self.now.wall = self.now.wall.after_ms(step);
+            self.node.handle_tick(self.now);
+            self.pump()?;
+        }
+        Ok(())
+    }
+
+    pub fn connect(&mut self, connection: ConnectionId) {
+        self.node.handle_connected(connection);
+    }
+
+    /// Sends requests and carries out what follows; the answers that came.
+    pub fn ask(&mut self, connection: ConnectionId, requests: Vec<Request>) -> Result<Vec<Reply>, Crashed> {
+        self.node.handle_requests(self.now, connection, requests);
+        self.pump()?;
+        Ok(self.replies.remove(&connection).unwrap_or_default())
+    }
+
+    pub fn query(&mut self, question: Query) -> Result<QueryReply, Crashed> {
+        self.last_query += 1;
+        self.node.handle_query(self.now, self.last_query, question);
+        self.pump()?;
+        Ok(self.queries.remove(&self.last_query).expect("a query is answered"))
+    }
+
+    pub fn declare(&mut self, name: &str, partitions: u16) -> Result<TopicIncarnation, Crashed> {
+        let request = Request::Declare { name: name.to_owned(), partitions, options: String::new() };
+        let replies = self.ask(CONNECTION, vec![request])?;
+        match &replies[0].result {
+            Ok(mortarmq_node::Answer::Declared { topic, .. }) => Ok(*topic),
+            other => panic!("a declare is answered with a topic, not {other:?}"),
+        }
+    }
+
+    /// The deliveries that came since the last call.
+    pub fn take_deliveries(&mut self) -> Vec<Delivery> {
+        std::mem::take(&mut self.deliveries).into_iter().map(|(_, _, delivery)| delivery).collect()
+    }
+}
+
+/// A request that joins a group with a window.
+pub fn subscribe(topic: TopicIncarnation, group: &str, subscription: u16, member: u64, window: u16) -> Request {
+    Request::Subscribe(Subscribe {
+        topic,
+        group: group.to_owned(),
+        start: StartPolicy::Earliest,
+        credit_messages: window,
+        credit_bytes: u32::MAX,
+        options: String::new(),
+        subscription,
+        member: MemberId::new(member),
+        secret: member,
+    })
+}
+
+/// Publishes of one producer; the value is the number in text.
+pub fn publish(topic: TopicIncarnation, producer: u64, numbers: std::ops::Range<u64>, key: &[u8]) -> Request {
+    let mut run = PublishRunBuilder::default();
+    for number in numbers {
+        let value = number.to_string();
+        let body = body(key, value.as_bytes());
+        let record = NewRecord {
+            producer_id: ProducerId::new(producer),
+            producer_seq: if producer == 0 { ProducerSeq::ZERO } else { ProducerSeq::new(number) },
+            key,
+            has_headers: false,
+            body: &body,
+        };
+        let value_bytes = u32::try_from(value.len()).expect("small");
+        let payload_bytes = value_bytes + u32::try_from(key.len()).expect("small");
+        run.add(topic, Partition::ANY, payload_bytes, value_bytes, &record);
+    }
+    Request::Publish(run.take().expect("at least one number"))
+}
+
+pub fn settle(subscription: u16, delivery: &Delivery, kind: SettleKind) -> Request {
+    settle_named(subscription, delivery.partition, delivery.seq, delivery.delivery_id, kind)
+}
+
+pub fn settle_named(
+    subscription: u16,
+    partition: Partition,
+    seq: Seq,
+    delivery_id: DeliveryId,
+    kind: SettleKind,
+) -> Request {
+    let item = SettleItem { partition, first_seq: seq, first_delivery: delivery_id, count: 1, kind };
+    Request::Settle { subscription, items: vec![item] }
+}
+
+/// The value of a delivery, as the number it was published with.
+pub fn number_of(delivery: &Delivery) -> u64 {
+    let body = delivery.record.body();
+    let key_bytes = usize::from(u16::from_be_bytes([body[0], body[1]]));
+    let value = &body[2 + key_bytes + 4..];
+    std::str::from_utf8(value).expect("digits").parse().expect("a number")
+}
+
+fn body(key: &[u8], value: &[u8]) -> BytesMut {
+    let mut out = BytesMut::new();
+    out.put_u16(u16::try_from(key.len()).expect("short"));
+    out.put_slice(key);
+    out.put_u32(u32::try_from(value.len()).expect("short"));
+    out.put_slice(value);
+    out
+}
+
+fn write(segments: &mut SegmentWriter, work: Vec<SegmentWork>) -> Result<(), Crashed> {
+    for work in work {
+        match work {
+            SegmentWork::Append(record) => segments.append(&[record]).map_err(crashed)?,
+            SegmentWork::Ledger(record) => segments.append_ledger(&[record]).map_err(crashed)?,
+            SegmentWork::DropTopic(topic) => segments.drop_topic(topic).map_err(crashed)?,
+        }
+    }
+    segments.flush().map_err(crashed)
+}
+
+fn crashed(error: impl std::error::Error) -> Crashed {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        text = format!("{text}: {cause}");
+        source = cause.source();
+    }
+    Crashed(text)
+}
