@@ -1,1 +1,22 @@
-//! The operator routes: a router over the node's requests and replies
+//! The operator routes: a router over the node's queries (docs/reference/operations.md, "Operator routes").
+//!
+//! What `mortarmq` asks a broker, curl can ask: a command has no route of its own. This crate turns a request into one
+//! [`mortarmq_node::Query`] and its answer into one line of JSON. It knows nothing of frames, Raft, disks or threads;
+//! the driver gives it a [`NodeHandle`] and serves what [`router`] returns.
+//!
+//! Start with [`router`] (which paths there are, and what every request passes through), then one file of `routes`
+//! (each is one route), then `refusal` (errors and their statuses) and `payload` (how stored bytes become JSON).
+//! Every route here only reads, so there is nothing yet that a foreign web page could make a browser change.
+
+mod answer;
+mod handle;
+mod intake;
+mod parameters;
+mod payload;
+mod refusal;
+mod router;
+mod routes;
+
+pub use handle::{BrokerStatus, NodeHandle, Readiness};
+pub use refusal::status;
+pub use router::router;

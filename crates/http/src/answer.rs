@@ -1,0 +1,57 @@
+//! Answers: one line of JSON, or plain text.
+
+use axum::body::Body;
+use axum::http::header::CONTENT_TYPE;
+use axum::http::{HeaderValue, StatusCode};
+use axum::response::{IntoResponse, Response};
+use mortarmq_node::{Query, QueryAnswer};
+use serde::Serialize;
+
+use crate::handle::NodeHandle;
+use crate::refusal::Refusal;
+
+/// What a route returns.
+pub(crate) type Answer = Result<Response, Refusal>;
+
+/// Asks the node.
+pub(crate) async fn ask(node: &impl NodeHandle, question: Query) -> Result<QueryAnswer, Refusal> {
+    Ok(ask_with_position(node, question).await?.1)
+}
+
+/// Asks the node, and returns the position that the answer rests on too.
+pub(crate) async fn ask_with_position(
+    node: &impl NodeHandle,
+    question: Query,
+) -> Result<(mortarmq_types::Position, QueryAnswer), Refusal> {
+    let reply = node.query(question).await.ok_or_else(Refusal::stopping)?;
+    Ok((reply.position, reply.result?))
+}
+
+/// A view as one line of JSON.
+pub(crate) fn json(view: &impl Serialize) -> Answer {
+    json_with_status(StatusCode::OK, view)
+}
+
+/// A view as one line of JSON, with a status of its own.
+pub(crate) fn json_with_status(status: StatusCode, view: &impl Serialize) -> Answer {
+    let line = serde_json::to_vec(view).map_err(|error| Refusal::internal(&error.to_string()))?;
+    Ok(json_line(status, line))
+}
+
+/// JSON that is written already. The line end is added here, so that no answer misses it; the length is known, so the
+/// server sends it as Content-Length.
+pub(crate) fn json_line(status: StatusCode, mut line: Vec<u8>) -> Response {
+    line.push(b'\n');
+    with_type(status, "application/json", line)
+}
+
+/// Plain text.
+pub(crate) fn text(status: StatusCode, content_type: &'static str, text: String) -> Response {
+    with_type(status, content_type, text.into_bytes())
+}
+
+fn with_type(status: StatusCode, content_type: &'static str, body: Vec<u8>) -> Response {
+    let mut response = (status, Body::from(body)).into_response();
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
+    response
+}

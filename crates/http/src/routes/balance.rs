@@ -1,0 +1,17 @@
+//! `GET /v1/balance[?topic=]`: the books of every path. They add up in every answer (P9).
+
+use axum::extract::State;
+use mortarmq_node::{Query, QueryAnswer};
+
+use crate::answer::{Answer, ask, json};
+use crate::handle::NodeHandle;
+use crate::parameters::Parameters;
+use crate::refusal::Refusal;
+
+pub(crate) async fn answer<H: NodeHandle>(State(node): State<H>, parameters: Parameters) -> Answer {
+    let topic = parameters.text("topic")?;
+    let QueryAnswer::Balance(view) = ask(&node, Query::Balance { topic }).await? else {
+        return Err(Refusal::other_answer());
+    };
+    json(&view)
+}

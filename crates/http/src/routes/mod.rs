@@ -1,0 +1,17 @@
+//! One file per route.
+
+pub(crate) mod absent;
+pub(crate) mod balance;
+pub(crate) mod broker;
+pub(crate) mod group;
+pub(crate) mod groups;
+pub(crate) mod healthz;
+pub(crate) mod leader;
+pub(crate) mod members;
+pub(crate) mod metrics;
+pub(crate) mod peek;
+pub(crate) mod readyz;
+pub(crate) mod stats;
+pub(crate) mod topic;
+pub(crate) mod topics;
+pub(crate) mod trace;

@@ -1,0 +1,17 @@
+//! `GET /stats[?topic=]`: counters of topics and groups, from one snapshot.
+
+use axum::extract::State;
+use mortarmq_node::{Query, QueryAnswer};
+
+use crate::answer::{Answer, ask, json};
+use crate::handle::NodeHandle;
+use crate::parameters::Parameters;
+use crate::refusal::Refusal;
+
+pub(crate) async fn answer<H: NodeHandle>(State(node): State<H>, parameters: Parameters) -> Answer {
+    let topic = parameters.text("topic")?;
+    let QueryAnswer::Stats(view) = ask(&node, Query::Stats { topic }).await? else {
+        return Err(Refusal::other_answer());
+    };
+    json(&view)
+}
