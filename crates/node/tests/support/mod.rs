@@ -25,17 +25,17 @@ use mortarmq_types::{
 
 /// The disk failed: the process would end here.
 #[derive(Debug)]
-pub struct Crashed(pub String);
+pub(crate) struct Crashed(pub(crate) String);
 
 /// A node and all that it runs on.
-pub struct Rig {
-    pub disk: MemoryDisk,
-    pub node: Node,
-    pub now: Now,
-    pub replies: BTreeMap<ConnectionId, Vec<Reply>>,
-    pub deliveries: Vec<(ConnectionId, u16, Delivery)>,
-    pub pulls: Vec<(ConnectionId, u16, Result<u16, Failure>)>,
-    pub queries: BTreeMap<u64, QueryReply>,
+pub(crate) struct Rig {
+    pub(crate) disk: MemoryDisk,
+    pub(crate) node: Node,
+    pub(crate) now: Now,
+    pub(crate) replies: BTreeMap<ConnectionId, Vec<Reply>>,
+    pub(crate) deliveries: Vec<(ConnectionId, u16, Delivery)>,
+    pub(crate) pulls: Vec<(ConnectionId, u16, Result<u16, Failure>)>,
+    pub(crate) queries: BTreeMap<u64, QueryReply>,
     journal: Journal,
     segments: SegmentWriter,
     reader: SegmentReader,
@@ -44,11 +44,11 @@ pub struct Rig {
 
 /// Small files, so that short scripts roll over too.
 #[derive(Clone, Copy)]
-pub struct RigOptions {
-    pub boot: u8,
-    pub now: Now,
-    pub journal_file_bytes: u64,
-    pub recent_bytes: u64,
+pub(crate) struct RigOptions {
+    pub(crate) boot: u8,
+    pub(crate) now: Now,
+    pub(crate) journal_file_bytes: u64,
+    pub(crate) recent_bytes: u64,
 }
 
 impl Default for RigOptions {
@@ -58,11 +58,11 @@ impl Default for RigOptions {
     }
 }
 
-pub const CONNECTION: ConnectionId = ConnectionId::new(1);
+pub(crate) const CONNECTION: ConnectionId = ConnectionId::new(1);
 
 impl Rig {
     /// Recovers a node from a disk and waits until it leads.
-    pub fn start(disk: &MemoryDisk, options: RigOptions) -> Result<Self, Crashed> {
+    pub(crate) fn start(disk: &MemoryDisk, options: RigOptions) -> Result<Self, Crashed> {
         let shared: Arc<dyn Disk> = Arc::new(disk.clone());
         let data_dir = PathBuf::from("data");
         let mut config = NodeConfig::new(NodeId::ZERO, [options.boot; 16], 7);
@@ -104,7 +104,7 @@ impl Rig {
     }
 
     /// Carries outputs out until there are none.
-    pub fn pump(&mut self) -> Result<(), Crashed> {
+    pub(crate) fn pump(&mut self) -> Result<(), Crashed> {
         while let Some(output) = self.node.poll_output(self.now) {
             match output {
                 Output::Journal { ready_number, batch } => {
@@ -160,7 +160,7 @@ impl Rig {
     }
 
     /// Moves the clock in steps that no loop would call a stall, ticking the node.
-    pub fn pass(&mut self, ms: u64) -> Result<(), Crashed> {
+    pub(crate) fn pass(&mut self, ms: u64) -> Result<(), Crashed> {
         let end = self.now.monotonic.after_ms(ms);
         while self.now.monotonic < end {
             let step = end.since_ms(self.now.monotonic).min(500);
@@ -172,25 +172,25 @@ impl Rig {
         Ok(())
     }
 
-    pub fn connect(&mut self, connection: ConnectionId) {
+    pub(crate) fn connect(&mut self, connection: ConnectionId) {
         self.node.handle_connected(connection);
     }
 
     /// Sends requests and carries out what follows; the answers that came.
-    pub fn ask(&mut self, connection: ConnectionId, requests: Vec<Request>) -> Result<Vec<Reply>, Crashed> {
+    pub(crate) fn ask(&mut self, connection: ConnectionId, requests: Vec<Request>) -> Result<Vec<Reply>, Crashed> {
         self.node.handle_requests(self.now, connection, requests);
         self.pump()?;
         Ok(self.replies.remove(&connection).unwrap_or_default())
     }
 
-    pub fn query(&mut self, question: Query) -> Result<QueryReply, Crashed> {
+    pub(crate) fn query(&mut self, question: Query) -> Result<QueryReply, Crashed> {
         self.last_query += 1;
         self.node.handle_query(self.now, self.last_query, question);
         self.pump()?;
         Ok(self.queries.remove(&self.last_query).expect("a query is answered"))
     }
 
-    pub fn declare(&mut self, name: &str, partitions: u16) -> Result<TopicIncarnation, Crashed> {
+    pub(crate) fn declare(&mut self, name: &str, partitions: u16) -> Result<TopicIncarnation, Crashed> {
         let request = Request::Declare { name: name.to_owned(), partitions, options: String::new() };
         let replies = self.ask(CONNECTION, vec![request])?;
         match &replies[0].result {
@@ -200,13 +200,13 @@ impl Rig {
     }
 
     /// The deliveries that came since the last call.
-    pub fn take_deliveries(&mut self) -> Vec<Delivery> {
+    pub(crate) fn take_deliveries(&mut self) -> Vec<Delivery> {
         std::mem::take(&mut self.deliveries).into_iter().map(|(_, _, delivery)| delivery).collect()
     }
 }
 
 /// A request that joins a group with a window.
-pub fn subscribe(topic: TopicIncarnation, group: &str, subscription: u16, member: u64, window: u16) -> Request {
+pub(crate) fn subscribe(topic: TopicIncarnation, group: &str, subscription: u16, member: u64, window: u16) -> Request {
     Request::Subscribe(Subscribe {
         topic,
         group: group.to_owned(),
@@ -221,7 +221,7 @@ pub fn subscribe(topic: TopicIncarnation, group: &str, subscription: u16, member
 }
 
 /// Publishes of one producer; the value is the number in text.
-pub fn publish(topic: TopicIncarnation, producer: u64, numbers: std::ops::Range<u64>, key: &[u8]) -> Request {
+pub(crate) fn publish(topic: TopicIncarnation, producer: u64, numbers: std::ops::Range<u64>, key: &[u8]) -> Request {
     let mut run = PublishRunBuilder::default();
     for number in numbers {
         let value = number.to_string();
@@ -240,11 +240,11 @@ pub fn publish(topic: TopicIncarnation, producer: u64, numbers: std::ops::Range<
     Request::Publish(run.take().expect("at least one number"))
 }
 
-pub fn settle(subscription: u16, delivery: &Delivery, kind: SettleKind) -> Request {
+pub(crate) fn settle(subscription: u16, delivery: &Delivery, kind: SettleKind) -> Request {
     settle_named(subscription, delivery.partition, delivery.seq, delivery.delivery_id, kind)
 }
 
-pub fn settle_named(
+pub(crate) fn settle_named(
     subscription: u16,
     partition: Partition,
     seq: Seq,
@@ -256,7 +256,7 @@ pub fn settle_named(
 }
 
 /// The value of a delivery, as the number it was published with.
-pub fn number_of(delivery: &Delivery) -> u64 {
+pub(crate) fn number_of(delivery: &Delivery) -> u64 {
     let body = delivery.record.body();
     let key_bytes = usize::from(u16::from_be_bytes([body[0], body[1]]));
     let value = &body[2 + key_bytes + 4..];
