@@ -1,0 +1,470 @@
+//! A disk in memory that loses power on command.
+//!
+//! Every file has two images, what a power loss leaves for certain (`synced`) and what a reader sees (`current`), and
+//! the changes between them; every directory has the same for its names. Each changing operation has a number, the
+//! first is 1; reads have none. A test plays a script once to learn how many operations it takes, then plays it again
+//! for each number with the power cut there, and looks at what [`MemoryDisk::after_power_loss`] finds.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::path::{Component, Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::image::{Change, Image};
+use super::random::Random;
+use super::{Disk, DiskFile, SECTOR_BYTES};
+
+/// A handle to a disk in memory; clones share the disk.
+#[derive(Clone, Default)]
+pub struct MemoryDisk {
+    state: Arc<Mutex<State>>,
+}
+
+#[derive(Default)]
+struct State {
+    directories: BTreeMap<PathBuf, Directory>,
+    operations: u64,
+    syncs: u64,
+    crash_at: Option<u64>,
+    fail_at: BTreeSet<u64>,
+    full: bool,
+    power_lost: bool,
+}
+
+#[derive(Default)]
+struct Directory {
+    synced: BTreeMap<String, Node>,
+    current: BTreeMap<String, Node>,
+    pending: Vec<NameChange>,
+}
+
+#[derive(Clone)]
+enum Node {
+    File(Arc<Mutex<Image>>),
+    Directory,
+}
+
+enum NameChange {
+    Put(String, Node),
+    Remove(String),
+    Rename(String, String, Node),
+}
+
+/// What becomes of a numbered operation.
+enum Fate {
+    /// It is carried out.
+    Done,
+    /// It fails and all later ones work.
+    Failed,
+    /// The power goes while it runs; the generator says how far it came.
+    PowerLost(Random),
+}
+
+impl MemoryDisk {
+    /// An empty disk.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The number of the last changing operation; 0 before the first.
+    #[must_use]
+    pub fn operations(&self) -> u64 {
+        self.lock().operations
+    }
+
+    /// How many syncs, of files and directories, were asked for.
+    #[must_use]
+    pub fn syncs(&self) -> u64 {
+        self.lock().syncs
+    }
+
+    /// Cuts the power during the operation of this number: it is carried out in part, wholly or not at all, and fails,
+    /// as does everything after it, reads included.
+    pub fn crash_at(&self, operation: u64) {
+        self.lock().crash_at = Some(operation);
+    }
+
+    /// Makes the one operation of this number fail. A failed sync forgets the writes it should have kept, as Linux
+    /// does: they still read back, and no later sync makes them durable.
+    pub fn fail_at(&self, operation: u64) {
+        self.lock().fail_at.insert(operation);
+    }
+
+    /// Whether the disk is full: then nothing can be created and no file grown (`StorageFull`), all else works.
+    pub fn set_full(&self, full: bool) {
+        self.lock().full = full;
+    }
+
+    /// The disk as it is found after a power loss: what was synced is there; each other write is kept, dropped or torn
+    /// at sectors, and each other change of a name kept or dropped, as the seed decides.
+    #[must_use]
+    pub fn after_power_loss(&self, seed: u64) -> Self {
+        let state = self.lock();
+        let mut random = Random::new(seed);
+        let mut found = State::default();
+        let mut unvisited: Vec<PathBuf> = vec![PathBuf::new(), PathBuf::from("/")];
+        while let Some(path) = unvisited.pop() {
+            let names = state.directories.get(&path).map(|dir| dir.survivors(&mut random)).unwrap_or_default();
+            let mut directory = Directory::default();
+            for (name, node) in names {
+                let node = match node {
+                    Node::File(image) => Node::File(Arc::new(Mutex::new(lock(&image).survivor(&mut random)))),
+                    Node::Directory => {
+                        unvisited.push(path.join(&name));
+                        Node::Directory
+                    }
+                };
+                directory.synced.insert(name.clone(), node.clone());
+                directory.current.insert(name, node);
+            }
+            found.directories.insert(path, directory);
+        }
+        Self { state: Arc::new(Mutex::new(found)) }
+    }
+
+    /// The disk as a new process finds it after the old one was killed: everything written is there, and what was not
+    /// synced may still be lost to a later power loss.
+    #[must_use]
+    pub fn after_process_kill(&self) -> Self {
+        let state = self.lock();
+        let mut copies: BTreeMap<usize, Arc<Mutex<Image>>> = BTreeMap::new();
+        let mut copy = |node: &Node| match node {
+            Node::Directory => Node::Directory,
+            Node::File(image) => {
+                let address = Arc::as_ptr(image) as usize;
+                let copied = copies.entry(address).or_insert_with(|| Arc::new(Mutex::new(lock(image).clone())));
+                Node::File(copied.clone())
+            }
+        };
+        let mut found = State::default();
+        for (path, directory) in &state.directories {
+            let mut copy_all = |names: &BTreeMap<String, Node>| {
+                names.iter().map(|(name, node)| (name.clone(), copy(node))).collect::<BTreeMap<_, _>>()
+            };
+            let (synced, current) = (copy_all(&directory.synced), copy_all(&directory.current));
+            let pending = directory.pending.iter().map(|change| change.copied(&mut copy)).collect();
+            found.directories.insert(path.clone(), Directory { synced, current, pending });
+        }
+        Self { state: Arc::new(Mutex::new(found)) }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        lock(&self.state)
+    }
+}
+
+impl Disk for MemoryDisk {
+    fn create_dir_all(&self, dir: &Path) -> io::Result<()> {
+        let dir = normal(dir)?;
+        let mut state = self.lock();
+        let mut ancestors: Vec<&Path> = dir.ancestors().collect();
+        ancestors.reverse();
+        for path in ancestors {
+            match state.node(path)? {
+                Some(Node::Directory) => {}
+                Some(Node::File(_)) => return Err(io::ErrorKind::NotADirectory.into()),
+                None => {
+                    let (parent, name) = split(path)?;
+                    // First, so that a name that survives a crash of the next line leads somewhere.
+                    state.directories.insert(path.to_path_buf(), Directory::default());
+                    state.change_name(&parent, NameChange::Put(name, Node::Directory))?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn sync_dir(&self, dir: &Path) -> io::Result<()> {
+        let dir = normal(dir)?;
+        let mut state = self.lock();
+        state.directory(&dir)?;
+        state.syncs += 1;
+        match state.begin()? {
+            Fate::Done => {
+                let directory = state.directory(&dir)?;
+                directory.synced = directory.current.clone();
+                directory.pending.clear();
+                Ok(())
+            }
+            Fate::Failed => Err(failed_once()),
+            Fate::PowerLost(_) => Err(power_lost()),
+        }
+    }
+
+    fn list(&self, dir: &Path) -> io::Result<Vec<String>> {
+        let dir = normal(dir)?;
+        let mut state = self.lock();
+        state.check_power()?;
+        Ok(state.directory(&dir)?.current.keys().cloned().collect())
+    }
+
+    fn create_new(&self, path: &Path) -> io::Result<Arc<dyn DiskFile>> {
+        let (parent, name) = split(&normal(path)?)?;
+        let mut state = self.lock();
+        if state.directory(&parent)?.current.contains_key(&name) {
+            return Err(io::ErrorKind::AlreadyExists.into());
+        }
+        let image = Arc::new(Mutex::new(Image::default()));
+        state.change_name(&parent, NameChange::Put(name, Node::File(image.clone())))?;
+        Ok(Arc::new(MemoryFile { state: self.state.clone(), image }))
+    }
+
+    fn open(&self, path: &Path) -> io::Result<Arc<dyn DiskFile>> {
+        let state = self.lock();
+        state.check_power()?;
+        match state.node(&normal(path)?)? {
+            Some(Node::File(image)) => Ok(Arc::new(MemoryFile { state: self.state.clone(), image })),
+            Some(Node::Directory) => Err(io::ErrorKind::IsADirectory.into()),
+            None => Err(io::ErrorKind::NotFound.into()),
+        }
+    }
+
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        let path = normal(path)?;
+        let (parent, name) = split(&path)?;
+        let mut state = self.lock();
+        match state.node(&path)? {
+            Some(Node::File(_)) => state.change_name(&parent, NameChange::Remove(name)),
+            Some(Node::Directory) => Err(io::ErrorKind::IsADirectory.into()),
+            None => Err(io::ErrorKind::NotFound.into()),
+        }
+    }
+
+    fn remove_dir(&self, dir: &Path) -> io::Result<()> {
+        let dir = normal(dir)?;
+        let (parent, name) = split(&dir)?;
+        let mut state = self.lock();
+        if !state.directory(&dir)?.current.is_empty() {
+            return Err(io::ErrorKind::DirectoryNotEmpty.into());
+        }
+        state.change_name(&parent, NameChange::Remove(name))?;
+        state.directories.remove(&dir);
+        Ok(())
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        let (from, to) = (normal(from)?, normal(to)?);
+        let ((parent, from_name), (to_parent, to_name)) = (split(&from)?, split(&to)?);
+        if parent != to_parent {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "a rename stays in its directory"));
+        }
+        let mut state = self.lock();
+        match state.node(&from)? {
+            Some(node @ Node::File(_)) => state.change_name(&parent, NameChange::Rename(from_name, to_name, node)),
+            Some(Node::Directory) => Err(io::Error::new(io::ErrorKind::InvalidInput, "only files are renamed")),
+            None => Err(io::ErrorKind::NotFound.into()),
+        }
+    }
+
+    fn exists(&self, path: &Path) -> io::Result<bool> {
+        let state = self.lock();
+        state.check_power()?;
+        Ok(state.node(&normal(path)?)?.is_some())
+    }
+}
+
+impl State {
+    fn check_power(&self) -> io::Result<()> {
+        if self.power_lost { Err(power_lost()) } else { Ok(()) }
+    }
+
+    /// Numbers a changing operation and says what becomes of it.
+    fn begin(&mut self) -> io::Result<Fate> {
+        self.check_power()?;
+        self.operations += 1;
+        if self.crash_at.is_some_and(|operation| self.operations >= operation) {
+            self.power_lost = true;
+            return Ok(Fate::PowerLost(Random::new(self.operations)));
+        }
+        Ok(if self.fail_at.remove(&self.operations) { Fate::Failed } else { Fate::Done })
+    }
+
+    fn directory(&mut self, dir: &Path) -> io::Result<&mut Directory> {
+        if is_root(dir) {
+            return Ok(self.directories.entry(dir.to_path_buf()).or_default());
+        }
+        self.directories.get_mut(dir).ok_or_else(|| io::ErrorKind::NotFound.into())
+    }
+
+    fn node(&self, path: &Path) -> io::Result<Option<Node>> {
+        if is_root(path) {
+            return Ok(Some(Node::Directory));
+        }
+        let (parent, name) = split(path)?;
+        Ok(self.directories.get(&parent).and_then(|directory| directory.current.get(&name)).cloned())
+    }
+
+    fn change_name(&mut self, parent: &Path, change: NameChange) -> io::Result<()> {
+        self.directory(parent)?;
+        if self.full && matches!(change, NameChange::Put(..)) {
+            return Err(io::ErrorKind::StorageFull.into());
+        }
+        let (apply, result) = match self.begin()? {
+            Fate::Done => (true, Ok(())),
+            Fate::Failed => (false, Err(failed_once())),
+            Fate::PowerLost(mut random) => (random.coin(), Err(power_lost())),
+        };
+        if apply {
+            let directory = self.directory(parent)?;
+            change.apply(&mut directory.current);
+            directory.pending.push(change);
+        }
+        result
+    }
+}
+
+impl Directory {
+    fn survivors(&self, random: &mut Random) -> BTreeMap<String, Node> {
+        let mut names = self.synced.clone();
+        for change in &self.pending {
+            if random.coin() {
+                change.apply(&mut names);
+            }
+        }
+        names
+    }
+}
+
+impl NameChange {
+    fn apply(&self, names: &mut BTreeMap<String, Node>) {
+        match self {
+            Self::Put(name, node) => {
+                names.insert(name.clone(), node.clone());
+            }
+            Self::Remove(name) => {
+                names.remove(name);
+            }
+            Self::Rename(from, to, node) => {
+                names.remove(from);
+                names.insert(to.clone(), node.clone());
+            }
+        }
+    }
+
+    fn copied(&self, copy: &mut impl FnMut(&Node) -> Node) -> Self {
+        match self {
+            Self::Put(name, node) => Self::Put(name.clone(), copy(node)),
+            Self::Remove(name) => Self::Remove(name.clone()),
+            Self::Rename(from, to, node) => Self::Rename(from.clone(), to.clone(), copy(node)),
+        }
+    }
+}
+
+struct MemoryFile {
+    state: Arc<Mutex<State>>,
+    image: Arc<Mutex<Image>>,
+}
+
+impl DiskFile for MemoryFile {
+    fn read_exact_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
+        lock(&self.state).check_power()?;
+        let image = lock(&self.image);
+        let end = in_memory(offset)?.checked_add(buffer.len()).ok_or(io::ErrorKind::UnexpectedEof)?;
+        let bytes = image.current().get(end - buffer.len()..end).ok_or(io::ErrorKind::UnexpectedEof)?;
+        buffer.copy_from_slice(bytes);
+        Ok(())
+    }
+
+    fn write_all_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        let offset = in_memory(offset)?;
+        let mut state = lock(&self.state);
+        if state.full && offset + bytes.len() > lock(&self.image).current().len() {
+            return Err(io::ErrorKind::StorageFull.into());
+        }
+        match state.begin()? {
+            Fate::Done => {
+                lock(&self.image).change(Change::Write { offset, bytes: bytes.to_vec() });
+                Ok(())
+            }
+            Fate::Failed => Err(failed_once()),
+            Fate::PowerLost(mut random) => {
+                // Nothing, a prefix that ends at a sector, or all of it reached the cache.
+                let sectors = bytes.len().div_ceil(SECTOR_BYTES) + 1;
+                let end = (offset / SECTOR_BYTES + random.below(sectors as u64 + 1) as usize) * SECTOR_BYTES;
+                let kept = end.saturating_sub(offset).min(bytes.len());
+                lock(&self.image).change(Change::Write { offset, bytes: bytes[..kept].to_vec() });
+                Err(power_lost())
+            }
+        }
+    }
+
+    fn sync_data(&self) -> io::Result<()> {
+        let mut state = lock(&self.state);
+        state.syncs += 1;
+        match state.begin()? {
+            Fate::Done => {
+                lock(&self.image).sync();
+                Ok(())
+            }
+            Fate::Failed => {
+                lock(&self.image).forget_pending();
+                Err(failed_once())
+            }
+            Fate::PowerLost(_) => Err(power_lost()),
+        }
+    }
+
+    fn set_len(&self, bytes: u64) -> io::Result<()> {
+        let bytes = in_memory(bytes)?;
+        let mut state = lock(&self.state);
+        let (apply, result) = match state.begin()? {
+            Fate::Done => (true, Ok(())),
+            Fate::Failed => (false, Err(failed_once())),
+            Fate::PowerLost(mut random) => (random.coin(), Err(power_lost())),
+        };
+        if apply {
+            lock(&self.image).change(Change::Length(bytes));
+        }
+        result
+    }
+
+    fn len(&self) -> io::Result<u64> {
+        lock(&self.state).check_power()?;
+        Ok(lock(&self.image).current().len() as u64)
+    }
+}
+
+/// A panic of another test thread does not make the images less true: each change is whole once the lock is free.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn is_root(path: &Path) -> bool {
+    path.parent().is_none()
+}
+
+fn normal(path: &Path) -> io::Result<PathBuf> {
+    let mut normal = PathBuf::new();
+    for component in path.components() {
+        match component {
+            Component::CurDir => {}
+            Component::RootDir | Component::Normal(_) => normal.push(component),
+            Component::ParentDir | Component::Prefix(_) => {
+                return Err(io::Error::new(io::ErrorKind::InvalidInput, "a path in memory goes downwards only"));
+            }
+        }
+    }
+    Ok(normal)
+}
+
+fn split(path: &Path) -> io::Result<(PathBuf, String)> {
+    let parent = path.parent().ok_or(io::ErrorKind::InvalidInput)?;
+    let name = path.file_name().and_then(|name| name.to_str()).ok_or(io::ErrorKind::InvalidInput)?;
+    Ok((parent.to_path_buf(), name.to_owned()))
+}
+
+fn in_memory(bytes: u64) -> io::Result<usize> {
+    usize::try_from(bytes).map_err(|_| io::ErrorKind::InvalidInput.into())
+}
+
+fn power_lost() -> io::Error {
+    io::Error::other("power lost")
+}
+
+fn failed_once() -> io::Error {
+    io::Error::other("input/output error")
+}
+
+#[cfg(test)]
+mod tests;

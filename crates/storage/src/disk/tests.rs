@@ -1,0 +1,124 @@
+//! The contract of [`Disk`], run against every implementation.
+
+use std::io::ErrorKind;
+use std::path::Path;
+
+use super::{Disk, MemoryDisk, RealDisk, create_dir_durable};
+
+/// Runs one part of the contract on a real folder and in memory.
+fn on_every_disk(part: impl Fn(&dyn Disk, &Path)) {
+    let folder = tempfile::tempdir().expect("a temporary directory");
+    part(&RealDisk, folder.path());
+    let memory = MemoryDisk::new();
+    memory.create_dir_all(Path::new("/mnt/data")).expect("a directory");
+    part(&memory, Path::new("/mnt/data"));
+    part(&MemoryDisk::new(), Path::new(""));
+}
+
+#[test]
+fn bytes_written_at_an_offset_read_back_and_a_gap_is_zero() {
+    on_every_disk(|disk, root| {
+        let path = root.join("bytes");
+        let file = disk.create_new(&path).expect("created");
+        assert!(file.is_empty().expect("length"));
+        file.write_all_at(b"end", 700).expect("written");
+        file.write_all_at(b"start", 0).expect("written");
+        file.sync_data().expect("synced");
+        assert_eq!(file.len().expect("length"), 703);
+        let mut all = vec![1; 703];
+        disk.open(&path).expect("opened").read_exact_at(&mut all, 0).expect("read");
+        assert_eq!(&all[..6], b"start\0");
+        assert_eq!(&all[699..], b"\0end");
+        assert!(all[5..700].iter().all(|byte| *byte == 0));
+        let beyond = file.read_exact_at(&mut [0; 4], 700).expect_err("read past the end");
+        assert_eq!(beyond.kind(), ErrorKind::UnexpectedEof);
+        disk.remove(&path).expect("removed");
+        file.read_exact_at(&mut [0; 3], 700).expect("an open handle outlives the name");
+    });
+}
+
+#[test]
+fn a_file_is_cut_and_grown_with_zeros() {
+    on_every_disk(|disk, root| {
+        let file = disk.create_new(&root.join("length")).expect("created");
+        file.write_all_at(&[7; 100], 0).expect("written");
+        file.set_len(10).expect("cut");
+        file.set_len(20).expect("grown");
+        let mut all = [1; 20];
+        file.read_exact_at(&mut all, 0).expect("read");
+        assert_eq!(all, [7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+    });
+}
+
+#[test]
+fn names_are_listed_sorted_and_refused_when_taken_or_missing() {
+    on_every_disk(|disk, root| {
+        let dir = root.join("names");
+        let missing = |error: std::io::Error| assert_eq!(error.kind(), ErrorKind::NotFound);
+        missing(disk.list(&dir).expect_err("no directory"));
+        missing(disk.sync_dir(&dir).expect_err("no directory"));
+        missing(disk.create_new(&dir.join("b")).err().expect("no directory"));
+        disk.create_dir_all(&dir.join("a")).expect("made");
+        disk.create_dir_all(&dir.join("a")).expect("made again");
+        drop(disk.create_new(&dir.join("c")).expect("created"));
+        drop(disk.create_new(&dir.join("b")).expect("created"));
+        assert_eq!(disk.list(&dir).expect("listed"), ["a", "b", "c"]);
+        let taken = disk.create_new(&dir.join("b")).err().expect("taken");
+        assert_eq!(taken.kind(), ErrorKind::AlreadyExists);
+        missing(disk.open(&dir.join("d")).err().expect("no file"));
+        missing(disk.remove(&dir.join("d")).expect_err("no file"));
+        assert!(disk.exists(&dir.join("b")).expect("looked"));
+        disk.remove(&dir.join("b")).expect("removed");
+        assert!(!disk.exists(&dir.join("b")).expect("looked"));
+        assert_eq!(disk.list(&dir).expect("listed"), ["a", "c"]);
+    });
+}
+
+#[test]
+fn only_an_empty_directory_is_removed() {
+    on_every_disk(|disk, root| {
+        let dir = root.join("folder");
+        disk.create_dir_all(&dir).expect("made");
+        drop(disk.create_new(&dir.join("file")).expect("created"));
+        let full = disk.remove_dir(&dir).expect_err("not empty");
+        assert_eq!(full.kind(), ErrorKind::DirectoryNotEmpty);
+        disk.remove(&dir.join("file")).expect("removed");
+        disk.remove_dir(&dir).expect("removed");
+        assert_eq!(disk.remove_dir(&dir).expect_err("gone").kind(), ErrorKind::NotFound);
+    });
+}
+
+#[test]
+fn a_rename_replaces_the_target_and_stays_in_its_directory() {
+    on_every_disk(|disk, root| {
+        let (old, new, elsewhere) = (root.join("old"), root.join("new"), root.join("other/new"));
+        disk.create_dir_all(&root.join("other")).expect("made");
+        disk.create_new(&old).expect("created").write_all_at(b"old", 0).expect("written");
+        drop(disk.create_new(&new).expect("created"));
+        assert_eq!(disk.rename(&old, &elsewhere).expect_err("moved").kind(), ErrorKind::InvalidInput);
+        disk.rename(&old, &new).expect("renamed");
+        assert!(!disk.exists(&old).expect("looked"));
+        let mut found = [0; 3];
+        disk.open(&new).expect("opened").read_exact_at(&mut found, 0).expect("read");
+        assert_eq!(&found, b"old");
+        assert_eq!(disk.rename(&old, &new).expect_err("gone").kind(), ErrorKind::NotFound);
+    });
+}
+
+#[test]
+fn rule_5_a_durable_directory_survives_every_power_loss() {
+    let disk = MemoryDisk::new();
+    create_dir_durable(&disk, Path::new("data/journal")).expect("made");
+    for seed in 0..20 {
+        assert!(disk.after_power_loss(seed).exists(Path::new("data/journal")).expect("looked"), "seed {seed}");
+    }
+    // An earlier process died after making the names and before syncing them: they are there, and must be synced.
+    let disk = MemoryDisk::new();
+    disk.create_dir_all(Path::new("data/journal")).expect("made");
+    create_dir_durable(&disk, Path::new("data/journal")).expect("synced");
+    for seed in 0..20 {
+        assert!(disk.after_power_loss(seed).exists(Path::new("data/journal")).expect("looked"), "seed {seed}");
+    }
+    let folder = tempfile::tempdir().expect("a temporary directory");
+    create_dir_durable(&RealDisk, &folder.path().join("data/journal")).expect("made");
+}

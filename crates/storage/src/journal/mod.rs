@@ -1,0 +1,264 @@
+//! The journal: the replicated log of every shard on this node, and the only thing that is fsynced on the hot path.
+//!
+//! It lies in `data_dir/journal`, in files `NNNNNNNN.journal` numbered from 1. The bytes are described in `layout.rs`,
+//! how a bad batch is judged in `torn_tail.rs`.
+//!
+//! # Invariants
+//! 1. At most one batch is ever unsynced: [`Journal::append`] returns only after its fsync, and after any error the
+//!    journal takes nothing more until it was recovered (failure rule 2).
+//! 2. A batch is written only where a synced file header and synced zeros (or an older generation) already are.
+//! 3. Batch numbers rise by one from 1, over all files; each batch names the hash of the one before it (P10).
+//! 4. A batch lies in one file, whole.
+
+mod append;
+mod layout;
+mod recover;
+mod roll;
+mod torn_tail;
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use mortarmq_types::ShardId;
+
+use crate::disk::Disk;
+use layout::BLOCK_BYTES;
+use roll::JournalFile;
+
+/// How a journal is laid out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct JournalOptions {
+    /// The shard whose log this is; a journal of another shard is refused.
+    pub shard: ShardId,
+    /// The size at which a new file is begun. A batch that is larger gets a file of its own.
+    pub file_bytes: u64,
+    /// How far a file is filled with zeros ahead of its batches.
+    pub zero_step_bytes: u64,
+}
+
+impl JournalOptions {
+    /// The defaults for a shard: files of 64 MiB, zero-filled in steps of 4 MiB.
+    #[must_use]
+    pub const fn new(shard: ShardId) -> Self {
+        Self { shard, file_bytes: 64 << 20, zero_step_bytes: 4 << 20 }
+    }
+
+    /// Whole blocks, and room for a header and one batch.
+    fn normalised(self) -> Self {
+        let blocks = |bytes: u64| bytes.clamp(1, MAX_FILE_BYTES).next_multiple_of(BLOCK_BYTES as u64);
+        let file_bytes = blocks(self.file_bytes).max(2 * BLOCK_BYTES as u64);
+        Self { shard: self.shard, file_bytes, zero_step_bytes: blocks(self.zero_step_bytes).min(file_bytes) }
+    }
+}
+
+/// What Raft must not forget besides its entries.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct HardState {
+    /// The leader's term.
+    pub term: u64,
+    /// Whom this node voted for in that term; 0 for nobody.
+    pub vote: u64,
+    /// The log index known to be committed. Never ahead of the entries, as both go in one batch.
+    pub commit: u64,
+}
+
+/// One entry of the replicated log; the journal does not look into it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct JournalEntry {
+    /// Its place in the log. An entry replaces every earlier one of the same or a higher index.
+    pub index: u64,
+    /// The term it was proposed in.
+    pub term: u64,
+    /// The entry's type, as the replica numbers it.
+    pub kind: u8,
+    /// The command bytes.
+    pub data: Bytes,
+}
+
+/// When a batch was written, by the machine's boot clock.
+///
+/// # Source
+/// DESIGN "Time": a process that restarts within one boot goes on with the boot clock.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Clock {
+    /// Which boot of which machine.
+    pub boot_id: [u8; 16],
+    /// Milliseconds since that boot.
+    pub boot_ms: u64,
+}
+
+/// What one fsync makes durable.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct JournalBatch {
+    /// The batch's number, from 1, rising by one. The journal sets it; [`Journal::append`] ignores what stands here.
+    pub number: u64,
+    /// The hard state once this batch is durable.
+    pub hard_state: HardState,
+    /// When the batch was written.
+    pub clock: Clock,
+    /// The entries, in the order in which they take effect.
+    pub entries: Vec<JournalEntry>,
+}
+
+/// The open journal of one data directory. One thread owns it.
+pub struct Journal {
+    disk: Arc<dyn Disk>,
+    dir: PathBuf,
+    options: JournalOptions,
+    /// Goes into the header of every file begun from now on.
+    membership: Bytes,
+    hard_state: HardState,
+    file: JournalFile,
+    next_batch: u64,
+    /// Of the last batch; 0 before the first.
+    previous_hash: u64,
+    /// The batch as it goes to disk; kept to spare the hot path an allocation.
+    buffer: Vec<u8>,
+    poisoned: bool,
+}
+
+impl Journal {
+    /// The number the next batch will get.
+    #[must_use]
+    pub fn next_batch(&self) -> u64 {
+        self.next_batch
+    }
+
+    /// Whether a data directory holds journal files; what they hold is not looked at.
+    ///
+    /// # Errors
+    /// The disk's.
+    pub fn exists(disk: &dyn Disk, data_dir: &Path) -> io::Result<bool> {
+        let dir = data_dir.join(JOURNAL_DIR);
+        Ok(disk.exists(&dir)? && disk.list(&dir)?.iter().any(|name| roll::file_number(name).is_some()))
+    }
+}
+
+/// What recovery found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Recovered {
+    /// How many batches were replayed.
+    pub batches: u64,
+    /// How many entries they held.
+    pub entries: u64,
+    /// How many bytes they take on disk.
+    pub bytes: u64,
+    /// The batch that was cut, if one was torn: log and count it.
+    pub torn: Option<TornTail>,
+    /// A file that a roll-over had begun and not finished, and that was removed.
+    pub unfinished_file: Option<PathBuf>,
+    /// The hard state of the last batch, or of the file header before the first.
+    pub hard_state: HardState,
+    /// When the last batch was written; none without a batch.
+    pub last_clock: Option<Clock>,
+    /// The membership that the journal goes on with: the last file header's, or what a new journal was given.
+    pub membership: Bytes,
+}
+
+/// A batch that a crash left half-written and that recovery cut. It was never acknowledged.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TornTail {
+    /// The file it stood in.
+    pub file: PathBuf,
+    /// Where it began.
+    pub offset: u64,
+    /// How many bytes it reached.
+    pub bytes: u64,
+}
+
+/// The reason for which the caller of [`Journal::recover`] ends the replay.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("{reason}")]
+pub struct RecoverStop {
+    /// What is wrong with the batch, in the caller's words.
+    pub reason: String,
+}
+
+/// Why the journal could not be recovered or appended to.
+#[derive(Debug, thiserror::Error)]
+pub enum JournalError {
+    /// The disk failed. The process must end; recovery decides (failure rule 2).
+    #[error("cannot {doing} {}", .path.display())]
+    Io {
+        /// What was tried.
+        doing: &'static str,
+        /// On which file or directory.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// Bytes that were durable have changed or are gone. Nothing was cut (failure rule 3, P11).
+    #[error("{} is damaged at offset {offset}: {what}", .path.display())]
+    Rotten {
+        /// The damaged file.
+        path: PathBuf,
+        /// Where in it.
+        offset: u64,
+        /// What is wrong there.
+        what: String,
+    },
+    /// Sound bytes in a format this build does not know (P11).
+    #[error("{} has version {found} at offset {offset}; this build reads version {supported}", .path.display())]
+    UnknownVersion {
+        /// The file.
+        path: PathBuf,
+        /// Where in it the header begins.
+        offset: u64,
+        /// The version found.
+        found: u16,
+        /// The version this build reads and writes.
+        supported: u16,
+    },
+    /// A file between others, or the first, is not there.
+    #[error("{} is missing", .path.display())]
+    Missing {
+        /// The file that must be there.
+        path: PathBuf,
+    },
+    /// An earlier call failed; the journal must be recovered first.
+    #[error("the journal failed before and takes nothing more")]
+    Poisoned,
+    /// More bytes than the layout can hold.
+    #[error("{what} of {bytes} bytes is over the limit of {limit}")]
+    TooLarge {
+        /// What is too large.
+        what: &'static str,
+        /// Its size.
+        bytes: u64,
+        /// The limit.
+        limit: u64,
+    },
+    /// The caller ended the replay at a batch.
+    #[error("replay stopped at {} offset {offset}", .path.display())]
+    Stopped {
+        /// The file being replayed.
+        path: PathBuf,
+        /// Where its batch begins.
+        offset: u64,
+        /// Why.
+        source: RecoverStop,
+    },
+}
+
+impl JournalError {
+    /// For `map_err` after a call to the disk.
+    fn io(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
+        let path = path.to_path_buf();
+        move |source| Self::Io { doing, path, source }
+    }
+
+    fn rotten(path: &Path, offset: u64, what: impl Into<String>) -> Self {
+        Self::Rotten { path: path.to_path_buf(), offset, what: what.into() }
+    }
+}
+
+/// The journal's directory in the data directory.
+const JOURNAL_DIR: &str = "journal";
+
+/// Sectors are numbered in 32 bits within a file.
+const MAX_FILE_BYTES: u64 = 1 << 40;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,271 @@
+//! Opening the journal: every valid batch is handed out in order, a torn last one is cut, anything else stops it.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use super::layout::{
+    BLOCK_BYTES, BatchHeader, FileHeader, Generations, MAX_MEMBERSHIP_BYTES, Mark, Parsed, Place, VERSION,
+};
+use super::roll::{JournalFile, file_number, file_path, filled_bytes};
+use super::torn_tail::{Tail, judge};
+use super::{
+    HardState, JOURNAL_DIR, Journal, JournalBatch, JournalError, JournalOptions, RecoverStop, Recovered, TornTail,
+};
+use crate::disk::{Disk, SECTOR_BYTES, Window, create_dir_durable};
+
+impl Journal {
+    /// Opens the journal of a data directory, or begins one, and calls `on_batch` for every valid batch in order.
+    /// Memory is bounded by one batch.
+    ///
+    /// `membership` goes into the file headers of a new journal; one that is there goes on with its own.
+    ///
+    /// # Durability
+    /// Everything handed to `on_batch`, once this returns `Ok`: the last batch may have been written by a process that
+    /// died before its fsync, or whose fsync failed, so it is written again and synced.
+    /// # Errors
+    /// [`JournalError::Rotten`], [`JournalError::Missing`] and [`JournalError::UnknownVersion`] change nothing on disk.
+    /// # Source
+    /// Failure rules 2, 3 and 5; P11.
+    pub fn recover(
+        disk: Arc<dyn Disk>,
+        data_dir: &Path,
+        options: JournalOptions,
+        membership: Bytes,
+        on_batch: &mut dyn FnMut(JournalBatch) -> Result<(), RecoverStop>,
+    ) -> Result<(Self, Recovered), JournalError> {
+        let options = options.normalised();
+        if membership.len() > MAX_MEMBERSHIP_BYTES {
+            let (bytes, limit) = (membership.len() as u64, MAX_MEMBERSHIP_BYTES as u64);
+            return Err(JournalError::TooLarge { what: "the membership", bytes, limit });
+        }
+        let dir = data_dir.join(JOURNAL_DIR);
+        create_dir_durable(&*disk, &dir).map_err(JournalError::io("create", &dir))?;
+        let files = journal_files(&*disk, &dir)?;
+        let recovered = Recovered { membership, ..Recovered::default() };
+        let mut replay =
+            Replay { disk: &*disk, options, on_batch, recovered, next_batch: 1, previous_hash: 0, current: None };
+        for (position, (number, path)) in files.iter().enumerate() {
+            replay.file(*number, path, position + 1 == files.len())?;
+        }
+        let file = replay.finish(&dir)?;
+        let Replay { recovered, next_batch, previous_hash, .. } = replay;
+        let (membership, hard_state) = (recovered.membership.clone(), recovered.hard_state);
+        let (buffer, poisoned) = (Vec::new(), false);
+        let journal =
+            Self { disk, dir, options, membership, hard_state, file, next_batch, previous_hash, buffer, poisoned };
+        Ok((journal, recovered))
+    }
+}
+
+/// The files in order. The first must be there: without a checkpoint the state begins with batch 1.
+fn journal_files(disk: &dyn Disk, dir: &Path) -> Result<Vec<(u64, PathBuf)>, JournalError> {
+    let names = disk.list(dir).map_err(JournalError::io("list", dir))?;
+    let mut numbers: Vec<u64> = names.iter().filter_map(|name| file_number(name)).collect();
+    numbers.sort_unstable();
+    for (number, expected) in numbers.iter().zip(FIRST_FILE..) {
+        if *number != expected {
+            return Err(JournalError::Missing { path: file_path(dir, expected) });
+        }
+    }
+    Ok(numbers.into_iter().map(|number| (number, file_path(dir, number))).collect())
+}
+
+struct Replay<'a> {
+    disk: &'a dyn Disk,
+    options: JournalOptions,
+    on_batch: &'a mut dyn FnMut(JournalBatch) -> Result<(), RecoverStop>,
+    recovered: Recovered,
+    next_batch: u64,
+    previous_hash: u64,
+    /// The last file with a valid header.
+    current: Option<Replayed>,
+}
+
+/// A file whose batches were handed out.
+struct Replayed {
+    window: Window,
+    path: PathBuf,
+    header: FileHeader,
+    /// Where its last valid batch begins, or its header.
+    last_valid: u64,
+    /// Where its last valid batch, or its header, ends.
+    end: u64,
+    tail: Tail,
+}
+
+impl Replay<'_> {
+    /// Replays one file, or removes it if a roll-over never finished it.
+    fn file(&mut self, number: u64, path: &Path, is_last: bool) -> Result<(), JournalError> {
+        let file = self.disk.open(path).map_err(JournalError::io("open", path))?;
+        let mut window = Window::open(file).map_err(JournalError::io("read", path))?;
+        let block = window.read(0, BLOCK_BYTES).map_err(JournalError::io("read", path))?;
+        let header = match FileHeader::parse(block) {
+            Parsed::Good(header) => header,
+            Parsed::UnknownVersion(found) => {
+                let path = path.to_path_buf();
+                return Err(JournalError::UnknownVersion { path, offset: 0, found, supported: VERSION });
+            }
+            Parsed::Damaged if is_last => return self.unfinished_file(window, path),
+            Parsed::Damaged => return Err(JournalError::rotten(path, 0, "the file header fails its checksum")),
+        };
+        self.check_follows(&header, number, path)?;
+        self.recovered.membership = header.membership.clone();
+        if self.recovered.batches == 0 {
+            self.recovered.hard_state = HardState { term: header.term, vote: header.vote, commit: 0 };
+        }
+        self.batches(window, path, header, is_last)
+    }
+
+    /// A header must name this file and the batch before it.
+    fn check_follows(&self, header: &FileHeader, number: u64, path: &Path) -> Result<(), JournalError> {
+        if header.file != number {
+            return Err(JournalError::rotten(path, 0, format!("the file was written as number {}", header.file)));
+        }
+        if header.shard != self.options.shard.get() {
+            return Err(JournalError::rotten(path, 0, format!("the file is of shard {}", header.shard)));
+        }
+        let (last, follows) = (self.next_batch - 1, header.previous_batch);
+        if follows > last {
+            // The file before lost its end, which only this one remembers.
+            let (path, end) = self.current.as_ref().map_or((path, 0), |file| (file.path.as_path(), file.end));
+            let what = format!("batch {} is missing: the next file follows batch {follows}", last + 1);
+            return Err(JournalError::rotten(path, end, what));
+        }
+        let generation = self.current.as_ref().map_or(0, |file| file.header.generation);
+        if follows < last || header.previous_hash != self.previous_hash || header.generation != generation + 1 {
+            return Err(JournalError::rotten(path, 0, "the file does not follow the one before it"));
+        }
+        Ok(())
+    }
+
+    /// The last file has no valid header. That is an interrupted roll-over if nothing was ever written behind it.
+    fn unfinished_file(&mut self, mut window: Window, path: &Path) -> Result<(), JournalError> {
+        // Seen from the generation before, what this use of the file wrote is foreign.
+        let generation = self.current.as_ref().map_or(0, |file| file.header.generation);
+        let generations = Generations { present: generation, reused: generation.saturating_sub(1) };
+        let mut offset = BLOCK_BYTES as u64;
+        while offset < window.sectors_end() {
+            let sector = window.read(offset, SECTOR_BYTES).map_err(JournalError::io("read", path))?;
+            match Mark::of(sector, generations, offset) {
+                Mark::Zero | Mark::Older => offset += SECTOR_BYTES as u64,
+                Mark::Batch(_) | Mark::Foreign => {
+                    return Err(JournalError::rotten(path, 0, "the file header fails its checksum"));
+                }
+            }
+        }
+        self.disk.remove(path).map_err(JournalError::io("remove", path))?;
+        self.recovered.unfinished_file = Some(path.to_path_buf());
+        Ok(())
+    }
+
+    /// Hands out the batches of a file and judges how they end.
+    fn batches(
+        &mut self,
+        mut window: Window,
+        path: &Path,
+        header: FileHeader,
+        is_last: bool,
+    ) -> Result<(), JournalError> {
+        let batches_end = filled_bytes(&header, window.file_bytes());
+        if batches_end < header.zero_step_bytes.min(header.file_bytes) {
+            return Err(JournalError::rotten(path, window.file_bytes(), "the file was cut short"));
+        }
+        let (mut last_valid, mut end) = (0, BLOCK_BYTES as u64);
+        let tail = loop {
+            let place = Place {
+                shard: header.shard,
+                file: header.file,
+                generations: header.generations(),
+                offset: end,
+                batch: self.next_batch,
+                previous_hash: self.previous_hash,
+            };
+            let read = read_batch(&mut window, &place, batches_end).map_err(JournalError::io("read", path))?;
+            let Some(found) = read else { break judge(&mut window, path, &place, batches_end, is_last)? };
+            let (entries, clock) = (found.batch.entries.len() as u64, found.batch.clock);
+            self.recovered.batches += 1;
+            self.recovered.entries += entries;
+            self.recovered.bytes += found.disk_bytes;
+            self.recovered.hard_state = found.batch.hard_state;
+            self.recovered.last_clock = Some(clock);
+            (self.on_batch)(found.batch).map_err(|source| JournalError::Stopped {
+                path: path.to_path_buf(),
+                offset: end,
+                source,
+            })?;
+            (last_valid, end) = (end, end + found.disk_bytes);
+            self.next_batch += 1;
+            self.previous_hash = found.hash;
+        };
+        self.current = Some(Replayed { window, path: path.to_path_buf(), header, last_valid, end, tail });
+        Ok(())
+    }
+
+    /// Makes durable what was handed out, cuts a torn batch, and opens the file that batches go to.
+    fn finish(&mut self, dir: &Path) -> Result<JournalFile, JournalError> {
+        if self.recovered.unfinished_file.is_some() {
+            self.disk.sync_dir(dir).map_err(JournalError::io("sync", dir))?;
+        }
+        let Some(current) = self.current.take() else {
+            let header = FileHeader {
+                shard: self.options.shard.get(),
+                file: FIRST_FILE,
+                generation: 1,
+                file_bytes: self.options.file_bytes,
+                zero_step_bytes: self.options.zero_step_bytes,
+                term: 0,
+                vote: 0,
+                previous_batch: 0,
+                previous_hash: 0,
+                reused_generation: 0,
+                membership: self.recovered.membership.clone(),
+            };
+            return JournalFile::create(self.disk, dir, &header);
+        };
+        let Replayed { mut window, path, header, last_valid, end, tail } = current;
+        let last_bytes = (end - last_valid) as usize;
+        let last = window.read(last_valid, last_bytes).map_err(JournalError::io("read", &path))?.to_vec();
+        let mut file = JournalFile::with_header(&header, window.file().clone(), path.clone());
+        file.filled_bytes = filled_bytes(&header, window.file_bytes());
+        file.position = end;
+        if let Tail::Torn { end: torn_end } = tail {
+            self.recovered.torn = Some(TornTail { file: path.clone(), offset: end, bytes: torn_end - end });
+        }
+        // Both are written again even if they read back well: if a sync of an earlier process failed, the system holds
+        // these bytes for clean and would sync nothing. Zeroing all that follows is also what cuts a torn batch.
+        file.file.write_all_at(&last, last_valid).map_err(JournalError::io("write", &path))?;
+        file.zero(end, window.file_bytes())?;
+        file.file.sync_data().map_err(JournalError::io("sync", &path))?;
+        self.disk.sync_dir(dir).map_err(JournalError::io("sync", dir))?;
+        Ok(file)
+    }
+}
+
+/// A batch as it was found.
+struct Found {
+    batch: JournalBatch,
+    disk_bytes: u64,
+    hash: u64,
+}
+
+/// The batch at a place, if all of it is as it was written.
+fn read_batch(window: &mut Window, place: &Place, batches_end: u64) -> std::io::Result<Option<Found>> {
+    let sector = window.read(place.offset, SECTOR_BYTES)?;
+    if Mark::of(sector, place.generations, place.offset) != Mark::Batch(place.batch) {
+        return Ok(None);
+    }
+    let Parsed::Good(header) = BatchHeader::parse(sector, place.generations) else { return Ok(None) };
+    let fits = |bytes: &u64| place.offset.checked_add(*bytes).is_some_and(|end| end <= batches_end);
+    let Some(disk_bytes) = header.disk_bytes().filter(fits) else { return Ok(None) };
+    if header.misplaced(place).is_some() {
+        return Ok(None);
+    }
+    let image = window.read(place.offset, disk_bytes as usize)?;
+    let hash = super::layout::batch_hash(image);
+    Ok(header.decode(image).map(|batch| Found { batch, disk_bytes, hash }))
+}
+
+/// Files are numbered from here.
+const FIRST_FILE: u64 = 1;

@@ -1,0 +1,102 @@
+//! Torn or rotten: what a place in the journal means that holds no valid batch.
+//!
+//! # Source
+//! Failure rule 3. A batch is *torn*, and may be cut, only if it is the last, starts where the last valid batch ends,
+//! nothing valid of this generation follows, and at least one of its sectors shows an older generation or zero: then a
+//! write never arrived, so the batch was never acknowledged. Anything else is *rotten* and is never cut.
+
+use std::path::Path;
+
+use super::JournalError;
+use super::layout::{BLOCK_BYTES, BatchHeader, Mark, Parsed, Place, VERSION};
+use crate::disk::{SECTOR_BYTES, Window};
+
+/// How a file's batches end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Tail {
+    /// Nothing was written behind the last valid batch, or nothing of it arrived.
+    Clean,
+    /// A batch that was never acknowledged reaches up to `end`.
+    Torn { end: u64 },
+}
+
+/// Judges what stands at `place`, where no valid batch was found.
+///
+/// `batches_end` is how far the file was zero-filled and synced, hence how far a batch can reach; `is_last_file` says
+/// that no file follows, not even an unfinished one: a file is begun only after the batch before it was synced.
+///
+/// # Errors
+/// [`JournalError::Rotten`] with the reason; [`JournalError::UnknownVersion`] for a sound batch of another version.
+pub(super) fn judge(
+    window: &mut Window,
+    path: &Path,
+    place: &Place,
+    batches_end: u64,
+    is_last_file: bool,
+) -> Result<Tail, JournalError> {
+    let rotten = |offset, what: String| Err(JournalError::rotten(path, offset, what));
+    let claimed_end = match claimed_end(window, path, place)? {
+        Some(end) if end > batches_end => {
+            return rotten(place.offset, format!("the file ends inside batch {}", place.batch));
+        }
+        claimed_end => claimed_end,
+    };
+    let mut own_end = place.offset;
+    let mut last_foreign = None;
+    let mut unwritten_sector = claimed_end.is_none();
+    let mut offset = place.offset;
+    while offset < window.sectors_end() {
+        let inside = claimed_end.is_none_or(|end| offset < end);
+        let sector = window.read(offset, SECTOR_BYTES).map_err(JournalError::io("read", path))?;
+        match Mark::of(sector, place.generations, offset) {
+            Mark::Zero | Mark::Older => unwritten_sector |= inside,
+            Mark::Batch(batch) if batch == place.batch && inside => own_end = offset + SECTOR_BYTES as u64,
+            Mark::Batch(batch) => {
+                let what =
+                    format!("batch {} is missing or damaged, yet batch {batch} was written behind it", place.batch);
+                return rotten(place.offset, what);
+            }
+            Mark::Foreign => last_foreign = Some(offset),
+        }
+        offset += SECTOR_BYTES as u64;
+    }
+    let end = claimed_end.unwrap_or(own_end.next_multiple_of(BLOCK_BYTES as u64));
+    if let Some(offset) = last_foreign.filter(|offset| *offset >= end) {
+        return rotten(offset, "bytes that the journal did not write".to_owned());
+    }
+    if end == place.offset {
+        return Ok(Tail::Clean);
+    }
+    if !unwritten_sector {
+        return rotten(place.offset, format!("batch {} was written whole and fails its checksum", place.batch));
+    }
+    if !is_last_file {
+        return rotten(place.offset, format!("batch {} is incomplete, yet another file follows", place.batch));
+    }
+    Ok(Tail::Torn { end })
+}
+
+/// Where the batch at `place` says that it ends; nothing if its first sector was never written.
+fn claimed_end(window: &mut Window, path: &Path, place: &Place) -> Result<Option<u64>, JournalError> {
+    let sector = window.read(place.offset, SECTOR_BYTES).map_err(JournalError::io("read", path))?;
+    let rotten = |what: String| Err(JournalError::rotten(path, place.offset, what));
+    match Mark::of(sector, place.generations, place.offset) {
+        Mark::Zero | Mark::Older => return Ok(None),
+        Mark::Batch(batch) if batch == place.batch => {}
+        Mark::Batch(batch) => return rotten(format!("batch {batch} stands where batch {} belongs", place.batch)),
+        Mark::Foreign => return rotten(format!("the first sector of batch {} is damaged", place.batch)),
+    }
+    let header = match BatchHeader::parse(sector, place.generations) {
+        Parsed::Good(header) => header,
+        Parsed::UnknownVersion(found) => {
+            let (path, offset) = (path.to_path_buf(), place.offset);
+            return Err(JournalError::UnknownVersion { path, offset, found, supported: VERSION });
+        }
+        Parsed::Damaged => return rotten(format!("the header of batch {} fails its checksum", place.batch)),
+    };
+    if let Some(what) = header.misplaced(place) {
+        return rotten(what.to_owned());
+    }
+    let end = header.disk_bytes().and_then(|bytes| place.offset.checked_add(bytes));
+    end.map_or_else(|| rotten(format!("batch {} has an impossible length", place.batch)), |end| Ok(Some(end)))
+}

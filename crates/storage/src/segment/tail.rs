@@ -1,0 +1,95 @@
+//! The end of a file that is being written: what is on disk, and what still waits in memory.
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use super::files::Shared;
+use super::layout::FileIdentity;
+use super::{FlushError, SegmentOptions};
+use crate::disk::DiskFile;
+
+/// A growing file.
+pub(crate) struct Tail {
+    pub(crate) identity: FileIdentity,
+    /// The file from its creation to its first write: until then it has no header by which it could be opened.
+    fresh: Option<Arc<dyn DiskFile>>,
+    written_bytes: u64,
+    unsynced_bytes: u64,
+    buffer: Vec<u8>,
+}
+
+impl Tail {
+    /// A file that does not exist yet; its header is the first that waits.
+    pub(crate) fn new(identity: FileIdentity) -> Self {
+        let buffer = identity.header().to_vec();
+        Self { identity, fresh: None, written_bytes: 0, unsynced_bytes: 0, buffer }
+    }
+
+    /// The file's length once everything is written.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.written_bytes + self.buffer.len() as u64
+    }
+
+    /// How many bytes wait.
+    pub(crate) fn buffered_bytes(&self) -> u64 {
+        self.buffer.len() as u64
+    }
+
+    /// Adds bytes in memory.
+    pub(crate) fn push(&mut self, bytes: &[u8]) {
+        self.buffer.extend_from_slice(bytes);
+    }
+
+    /// Writes what waits, in one write, and syncs the file if enough has gathered or it is `complete`.
+    pub(crate) fn write(
+        &mut self,
+        shared: &Shared,
+        options: &SegmentOptions,
+        complete: bool,
+    ) -> Result<(), FlushError> {
+        if !self.buffer.is_empty() {
+            let file = self.file(shared)?;
+            // Only a write that names its offset may be repeated after a full disk: it writes the same bytes there.
+            file.write_all_at(&self.buffer, self.written_bytes).map_err(failed_write(
+                "write",
+                shared,
+                self.identity,
+            ))?;
+            self.fresh = None;
+            self.written_bytes += self.buffer.len() as u64;
+            self.unsynced_bytes += self.buffer.len() as u64;
+            self.buffer.clear();
+            self.buffer.shrink_to(KEPT_BUFFER_BYTES);
+        }
+        if self.unsynced_bytes >= options.push_bytes || (complete && self.unsynced_bytes > 0) {
+            let failed = |source| FlushError::Io { doing: "sync", path: shared.path(&self.identity), source };
+            shared.open(self.identity).map_err(FlushError::Reopen)?.sync_data().map_err(failed)?;
+            self.unsynced_bytes = 0;
+        }
+        Ok(())
+    }
+
+    fn file(&mut self, shared: &Shared) -> Result<Arc<dyn DiskFile>, FlushError> {
+        if self.written_bytes > 0 {
+            return shared.open(self.identity).map_err(FlushError::Reopen);
+        }
+        if let Some(file) = &self.fresh {
+            return Ok(file.clone());
+        }
+        let file = shared.create(self.identity).map_err(failed_write("create", shared, self.identity))?;
+        self.fresh = Some(file.clone());
+        Ok(file)
+    }
+}
+
+fn failed_write(doing: &'static str, shared: &Shared, identity: FileIdentity) -> impl FnOnce(io::Error) -> FlushError {
+    let path: PathBuf = shared.path(&identity);
+    move |source| match source.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => FlushError::DiskFull { path },
+        _ => FlushError::Io { doing, path, source },
+    }
+}
+
+/// With thousands of partitions, what each keeps between flushes must be small.
+const KEPT_BUFFER_BYTES: usize = 16 << 10;

@@ -1,0 +1,196 @@
+//! Writing segments, their indexes and ledger files.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::path::Path;
+use std::sync::Arc;
+
+use mortarmq_types::Seq;
+
+use super::files::{Key, SegmentExtent, Shared};
+use super::layout::{FileIdentity, IndexLine, Kind, POSITION_BYTES, PositionHeader};
+use super::remove::folder_error;
+use super::tail::Tail;
+use super::{AppendError, FlushError, FolderError, SegmentOptions, SegmentReader, SegmentRecord};
+use crate::disk::{Disk, create_dir_durable};
+use crate::ledger::{LedgerRecord, LedgerTail};
+
+/// Owns the segment and ledger files. One thread drives it: `append` and `append_ledger` for each effect, `flush`
+/// after each batch of work. Nothing is visible to readers, or on disk, before the flush.
+pub struct SegmentWriter {
+    pub(super) shared: Arc<Shared>,
+    options: SegmentOptions,
+    pub(super) partitions: BTreeMap<Key, PartitionTail>,
+    /// Partitions with bytes that wait in memory.
+    pub(super) waiting: BTreeSet<Key>,
+    poisoned: bool,
+}
+
+/// The files of a partition that are being written; all but the last of each kind are complete.
+#[derive(Default)]
+pub(super) struct PartitionTail {
+    /// The last sequence appended; 0 before the first.
+    last_seq: Seq,
+    segments: VecDeque<SegmentTail>,
+    ledgers: VecDeque<LedgerTail>,
+}
+
+struct SegmentTail {
+    first_seq: Seq,
+    end_seq: Seq,
+    records: Tail,
+    index: Tail,
+}
+
+impl SegmentWriter {
+    /// Opens the writer on a data directory. What an earlier process left there is neither read nor touched: call
+    /// [`SegmentWriter::reset`] before the first append.
+    ///
+    /// # Errors
+    /// [`FolderError::Io`] if the directory for topics cannot be made.
+    pub fn open(disk: Arc<dyn Disk>, data_dir: &Path, options: SegmentOptions) -> Result<Self, FolderError> {
+        let topics = data_dir.join(TOPICS_DIR);
+        create_dir_durable(&*disk, &topics).map_err(folder_error("create", &topics))?;
+        let segment_bytes = options.segment_bytes.clamp(1, MAX_SEGMENT_BYTES);
+        Ok(Self {
+            shared: Arc::new(Shared::new(disk, topics)),
+            options: SegmentOptions { segment_bytes, push_bytes: options.push_bytes },
+            partitions: BTreeMap::new(),
+            waiting: BTreeSet::new(),
+            poisoned: false,
+        })
+    }
+
+    /// A reader of what this writer writes.
+    #[must_use]
+    pub fn reader(&self) -> SegmentReader {
+        SegmentReader::new(self.shared.clone())
+    }
+
+    /// Takes records, in memory only. On an error the records before the one at fault were taken.
+    ///
+    /// # Durability
+    /// None, nor visibility, before [`SegmentWriter::flush`]. The journal holds what these records were made from.
+    /// # Errors
+    /// [`AppendError::OutOfOrder`] if a sequence is not the partition's next (1 for the first): the caller is wrong.
+    pub fn append(&mut self, records: &[SegmentRecord]) -> Result<(), AppendError> {
+        if self.poisoned {
+            return Err(AppendError::Poisoned);
+        }
+        for record in records {
+            let key = (record.topic, record.partition);
+            self.partitions.entry(key).or_default().append(record, self.options.segment_bytes)?;
+            self.waiting.insert(key);
+        }
+        Ok(())
+    }
+
+    /// Takes ledger records, in memory only.
+    ///
+    /// # Durability
+    /// As [`SegmentWriter::append`].
+    /// # Errors
+    /// [`AppendError::TooLarge`] for a payload whose length does not fit 32 bits.
+    pub fn append_ledger(&mut self, records: &[LedgerRecord]) -> Result<(), AppendError> {
+        if self.poisoned {
+            return Err(AppendError::Poisoned);
+        }
+        for record in records {
+            let key = (record.topic, record.partition);
+            let partition = self.partitions.entry(key).or_default();
+            LedgerTail::append(&mut partition.ledgers, record, self.options.segment_bytes)?;
+            self.waiting.insert(key);
+        }
+        Ok(())
+    }
+
+    /// How many bytes wait for a flush: the caller bounds this (failure rules 8 and 9).
+    #[must_use]
+    pub fn buffered_bytes(&self) -> u64 {
+        let waiting = self.waiting.iter().filter_map(|key| self.partitions.get(key));
+        waiting.map(PartitionTail::buffered_bytes).sum()
+    }
+
+    /// Writes all that waits, each file in one write, and makes it visible.
+    ///
+    /// # Durability
+    /// In the system's cache; a file is synced after each `push_bytes` and when it is complete.
+    /// # Errors
+    /// After [`FlushError::DiskFull`] call again: nothing is lost. Any other error poisons the writer.
+    pub fn flush(&mut self) -> Result<(), FlushError> {
+        if self.poisoned {
+            return Err(FlushError::Poisoned);
+        }
+        while let Some(key) = self.waiting.first().copied() {
+            if let Some(partition) = self.partitions.get_mut(&key) {
+                let written = partition.flush(key, &self.shared, &self.options);
+                self.poisoned = matches!(&written, Err(error) if !matches!(error, FlushError::DiskFull { .. }));
+                written?;
+            }
+            self.waiting.remove(&key);
+        }
+        Ok(())
+    }
+}
+
+impl PartitionTail {
+    fn append(&mut self, record: &SegmentRecord, segment_bytes: u64) -> Result<(), AppendError> {
+        let (topic, partition, expected) = (record.topic, record.partition, self.last_seq.next());
+        if record.seq != expected {
+            return Err(AppendError::OutOfOrder { topic, partition, expected, found: record.seq });
+        }
+        let bytes = record.record.len() as u64;
+        let too_large = |_| AppendError::TooLarge { bytes, limit: u64::from(u32::MAX) };
+        let record_bytes = u32::try_from(bytes).map_err(too_large)?;
+        let is_full = |segment: &SegmentTail| segment.records.bytes() + POSITION_BYTES as u64 + bytes > segment_bytes;
+        if self.segments.back().is_none_or(is_full) {
+            self.segments.push_back(SegmentTail::new(record));
+        }
+        let segment = self.segments.back_mut().expect("one was pushed if there was none");
+        // A record begins below segment_bytes, which is at most MAX_SEGMENT_BYTES, or right behind the header.
+        let offset = segment.records.bytes() as u32;
+        let SegmentRecord { seq, commit_index, epoch, published_at, .. } = *record;
+        let position = PositionHeader { record_bytes, seq, commit_index, epoch, published_at };
+        segment.records.push(&position.encode(topic, partition));
+        segment.records.push(&record.record);
+        segment.index.push(&IndexLine::of(record, offset).encode(topic, partition));
+        segment.end_seq = record.seq.next();
+        self.last_seq = record.seq;
+        Ok(())
+    }
+
+    fn buffered_bytes(&self) -> u64 {
+        let segment = |tail: &SegmentTail| tail.records.buffered_bytes() + tail.index.buffered_bytes();
+        let segments: u64 = self.segments.iter().map(segment).sum();
+        segments + self.ledgers.iter().map(|ledger| ledger.tail.buffered_bytes()).sum::<u64>()
+    }
+
+    fn flush(&mut self, key: Key, shared: &Shared, options: &SegmentOptions) -> Result<(), FlushError> {
+        loop {
+            let complete = self.segments.len() > 1;
+            let Some(segment) = self.segments.front_mut() else { break };
+            segment.records.write(shared, options, complete)?;
+            segment.index.write(shared, options, complete)?;
+            let (first_seq, end_seq, bytes) = (segment.first_seq, segment.end_seq, segment.records.bytes());
+            shared.publish(key, |view| view.put_segment(SegmentExtent { first_seq, end_seq, bytes }));
+            if !complete {
+                break;
+            }
+            self.segments.pop_front();
+        }
+        LedgerTail::flush(&mut self.ledgers, key, shared, options)
+    }
+}
+
+impl SegmentTail {
+    fn new(first: &SegmentRecord) -> Self {
+        let (topic, partition, number) = (first.topic, first.partition, first.seq.get());
+        let tail = |kind| Tail::new(FileIdentity { topic, partition, kind, number });
+        Self { first_seq: first.seq, end_seq: first.seq, records: tail(Kind::Segment), index: tail(Kind::Index) }
+    }
+}
+
+/// The topics' directory in the data directory.
+const TOPICS_DIR: &str = "topics";
+
+/// Offsets in a segment are 32 bits.
+const MAX_SEGMENT_BYTES: u64 = 1 << 30;
