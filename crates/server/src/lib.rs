@@ -1,1 +1,40 @@
-//! Tokio driver: threads, TCP, admin listener, metrics
+//! The driver: threads, TCP, the admin listener, metrics. It moves bytes, time and threads, and holds no rule of the
+//! contract: whatever could be right in one driver and wrong in another is decided in `mortarmq-node`.
+//!
+//! | thread | file | what it does |
+//! |---|---|---|
+//! | the shard's loop | `shard_loop.rs` | owns the node: events in, outputs out; never blocks |
+//! | journal writer | `journal_thread.rs` | writes and fsyncs batches, one after the other |
+//! | segment writer | `segment_thread.rs` | appends records and ledger events behind the journal |
+//! | read pool | `read_pool.rs` | reads payloads for deliveries, peeks and traces |
+//! | tokio | `listener.rs`, `connection/`, `admin.rs` | sockets and frames, the operator routes |
+//!
+//! Reading order: [`server`] (start and stop), `recover.rs` (journal to node), `event.rs` and `shard_loop.rs`, then
+//! `connection/mod.rs` (one task per connection) with `connection/intake.rs` (frames to requests) and
+//! `connection/answers.rs` (answers to frames). [`config`] is what a node is told.
+
+mod admin;
+mod clock;
+pub mod config;
+mod connection;
+mod event;
+mod fold;
+mod journal_thread;
+mod listener;
+mod machine;
+pub mod metrics;
+mod outlet;
+mod random;
+mod read_pool;
+mod recover;
+mod segment_thread;
+pub mod server;
+mod shard_loop;
+mod shared;
+mod threads;
+
+pub use config::{Config, ConfigError, Origin, Source};
+pub use recover::RecoverySummary;
+pub use segment_thread::SegmentError;
+pub use server::{Addresses, Running, Server, StartError};
+pub use threads::EXIT_DISK_FAILED;

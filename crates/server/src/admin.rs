@@ -1,0 +1,80 @@
+//! The admin listener: what the operator routes ask of this process.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use mortarmq_http::{BrokerStatus, NodeHandle, Readiness};
+use mortarmq_node::{Gauges, Query, QueryAnswer, QueryReply};
+use mortarmq_types::NodeId;
+use tokio::sync::{oneshot, watch};
+
+use crate::event::Event;
+use crate::machine;
+use crate::metrics::Scrape;
+use crate::shared::Shared;
+
+/// The node and its process, as the operator routes see them.
+#[derive(Clone)]
+pub(crate) struct AdminHandle {
+    pub(crate) node_id: NodeId,
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) metrics_enabled: bool,
+    pub(crate) data_dir: PathBuf,
+    pub(crate) stopping: watch::Receiver<bool>,
+}
+
+impl NodeHandle for AdminHandle {
+    async fn query(&self, question: Query) -> Option<QueryReply> {
+        let (answer, answered) = oneshot::channel();
+        self.shared.send(Event::Query { question, answer });
+        answered.await.ok()
+    }
+
+    fn broker(&self) -> BrokerStatus {
+        let status = &self.shared.status;
+        BrokerStatus {
+            node_id: self.node_id.get(),
+            uptime_s: status.started.elapsed().as_secs(),
+            connections: self.shared.metrics.connections(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            quorum_state: status.quorum_state.load(Ordering::Relaxed),
+        }
+    }
+
+    fn readiness(&self) -> Readiness {
+        let stopping = *self.stopping.borrow();
+        let serves = self.shared.status.is_ready.load(Ordering::Relaxed);
+        let why = if stopping { "the node is stopping" } else { "the node does not lead" };
+        Readiness { ready: serves && !stopping, why: why.to_owned(), degraded: Vec::new(), stopping }
+    }
+
+    async fn metrics(&self) -> String {
+        if !self.metrics_enabled {
+            return "# metrics are switched off (metrics_enabled = false)\n".to_owned();
+        }
+        let gauges = self.gauges().await.unwrap_or_default();
+        let stats = match self.query(Query::Stats { topic: None }).await.map(|reply| reply.result) {
+            Some(Ok(QueryAnswer::Stats(stats))) => Some(stats),
+            Some(_) | None => None,
+        };
+        self.shared.metrics.render(&Scrape {
+            stats: stats.as_ref(),
+            broker: &self.broker(),
+            pending_bytes: gauges.pending_bytes,
+            unwritten_bytes: gauges.unwritten_bytes,
+            journal_bytes: machine::folder_bytes(&self.data_dir.join("journal")),
+            disk_free_bytes: machine::free_bytes(&self.data_dir),
+            memory_bytes: machine::resident_bytes(),
+            per_partition: true,
+        })
+    }
+}
+
+impl AdminHandle {
+    async fn gauges(&self) -> Option<Gauges> {
+        let (answer, answered) = oneshot::channel();
+        self.shared.send(Event::Gauges { answer });
+        answered.await.ok()
+    }
+}

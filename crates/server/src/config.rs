@@ -1,0 +1,272 @@
+//! The node's configuration: one file, then environment, then flags; later wins.
+//!
+//! Every key of docs/reference/operations.md is known. A key of something that this version does not have is refused by
+//! its name when it is set, an unknown key with the nearest valid one: a setting that does nothing would be a lie.
+
+mod addresses;
+mod file;
+mod keys;
+mod value;
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use mortarmq_types::NodeId;
+
+pub use keys::{KEYS, Key, Kind, Status};
+pub use value::Value;
+
+/// What a node is told at its start.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// The node's id.
+    pub node_id: NodeId,
+    /// Where it takes clients of the wire protocol. Port 0 takes a free one.
+    pub listen_client: SocketAddr,
+    /// Where it serves metrics, health and the operator routes. Port 0 takes a free one.
+    pub listen_admin: SocketAddr,
+    /// Where everything is kept.
+    pub data_dir: PathBuf,
+    /// The size at which a new journal file is begun.
+    ///
+    /// # Units
+    /// Bytes.
+    pub journal_file_bytes: u64,
+    /// The longest that a PULL waits, whatever it asks for.
+    ///
+    /// # Units
+    /// Milliseconds.
+    pub poll_max_wait_ms: u64,
+    /// A publish that waits longer for its commit is answered `unknown`.
+    ///
+    /// # Units
+    /// Milliseconds.
+    pub publish_timeout_ms: u64,
+    /// Requests that may wait for their batch; beyond, BACKPRESSURE.
+    ///
+    /// # Units
+    /// Bytes.
+    pub max_pending_bytes: u64,
+    /// Most connections of the client listener.
+    pub max_connections: u32,
+    /// What all frames above 64 KiB that are being received may take together.
+    ///
+    /// # Units
+    /// Bytes.
+    pub receive_budget_bytes: u64,
+    /// Whether `/metrics` is served.
+    pub metrics_enabled: bool,
+    /// The least severe log lines that are written.
+    pub log_level: &'static str,
+    /// How log lines look: `text` or `json`.
+    pub log_format: &'static str,
+}
+
+/// Where the value of a key came from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Origin {
+    /// The key.
+    pub key: &'static str,
+    /// Its effective value, as text.
+    pub value: String,
+    /// Where it was set.
+    pub source: Source,
+}
+
+/// The places a value can be set in; a later one wins.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// Nobody set it.
+    Default,
+    /// The configuration file.
+    File(PathBuf),
+    /// An environment variable.
+    Environment(String),
+    /// A flag of the command line.
+    Flag(String),
+}
+
+/// Why a configuration is refused. The text says what to do.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    /// The file could not be read.
+    #[error("cannot read {}", .path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// The file is no JSON or TOML of key = value.
+    #[error("{} is not a configuration: {reason}", .path.display())]
+    Syntax {
+        /// The file.
+        path: PathBuf,
+        /// What the parser said.
+        reason: String,
+    },
+    /// No such key.
+    #[error("unknown key {key:?} in {place}{hint}", place = .source_place, hint = nearest_hint(.nearest))]
+    UnknownKey {
+        /// The key given.
+        key: String,
+        /// Where it was given.
+        source_place: Source,
+        /// The nearest valid key, if one is near.
+        nearest: Option<&'static str>,
+    },
+    /// A key of something that this version does not have.
+    #[error("{key} in {source_place}: {reason}; leave it out")]
+    NotYet {
+        /// The key.
+        key: &'static str,
+        /// Where it was given.
+        source_place: Source,
+        /// What is missing.
+        reason: &'static str,
+    },
+    /// A value that the key does not take.
+    #[error("{key} = {found} in {source_place}: {expected}")]
+    Value {
+        /// The key.
+        key: &'static str,
+        /// The value given.
+        found: String,
+        /// Where it was given.
+        source_place: Source,
+        /// What the key takes.
+        expected: String,
+    },
+    /// An address that others can reach, while nobody has to show who they are.
+    #[error(
+        "{key} {address} without credentials: this version has none yet, so a node listens on this machine only; \
+         use 127.0.0.1:{port}", port = .address.port()
+    )]
+    NotLoopback {
+        /// The key.
+        key: &'static str,
+        /// The address given.
+        address: SocketAddr,
+    },
+}
+
+impl Config {
+    /// Reads the configuration: the file, then `MORTARMQ_KEY` of the environment, then the flags.
+    ///
+    /// Variables of the environment that begin with `MORTARMQ_` and name no key of a node are left alone if the command
+    /// line has them (`MORTARMQ_SERVER`, `MORTARMQ_ADMIN`, `MORTARMQ_TOKEN`), else they are unknown keys.
+    ///
+    /// # Errors
+    /// The first key or value that is refused, with its place.
+    pub fn load(
+        file: Option<&Path>,
+        environment: impl IntoIterator<Item = (String, String)>,
+        flags: impl IntoIterator<Item = (String, String)>,
+    ) -> Result<(Self, Vec<Origin>), ConfigError> {
+        let mut settings = Settings::default();
+        if let Some(path) = file {
+            for (key, value) in file::read(path)? {
+                settings.set(&key, value::Given::Json(value), Source::File(path.to_path_buf()))?;
+            }
+        }
+        for (name, text) in environment {
+            let Some(key) = name.strip_prefix(ENVIRONMENT_PREFIX).map(str::to_ascii_lowercase) else { continue };
+            if CLIENT_VARIABLES.contains(&key.as_str()) {
+                continue;
+            }
+            settings.set(&key, value::Given::Text(text), Source::Environment(name))?;
+        }
+        for (name, text) in flags {
+            let key = name.trim_start_matches("--").replace('-', "_");
+            let shown = format!("--{}", key.replace('_', "-"));
+            settings.set(&key, value::Given::Text(text), Source::Flag(shown))?;
+        }
+        settings.finish()
+    }
+}
+
+/// The values that were set so far, in the order of [`KEYS`].
+#[derive(Default)]
+struct Settings {
+    set: Vec<(&'static Key, Value, Source)>,
+}
+
+impl Settings {
+    fn set(&mut self, name: &str, given: value::Given, source: Source) -> Result<(), ConfigError> {
+        let Some(key) = KEYS.iter().find(|key| key.name == name) else {
+            return Err(ConfigError::UnknownKey {
+                key: name.to_owned(),
+                source_place: source,
+                nearest: keys::nearest(name),
+            });
+        };
+        if let Status::NotYet(reason) = key.status {
+            return Err(ConfigError::NotYet { key: key.name, source_place: source, reason });
+        }
+        let value = given.parse(key, &source)?;
+        self.set.retain(|(other, _, _)| other.name != key.name);
+        self.set.push((key, value, source));
+        Ok(())
+    }
+
+    fn finish(self) -> Result<(Config, Vec<Origin>), ConfigError> {
+        let find = |name: &str| self.set.iter().find(|(key, _, _)| key.name == name);
+        let value =
+            |name: &'static str| find(name).map_or_else(|| keys::default_of(name), |(_, value, _)| value.clone());
+        let address = |name: &'static str| addresses::check(name, value(name).address(), find(name).is_some());
+        let config = Config {
+            node_id: NodeId::new(u16::try_from(value("node_id").number()).expect("its range ends at 16 bits")),
+            listen_client: address("listen_client")?,
+            listen_admin: address("listen_admin")?,
+            data_dir: value("data_dir").path(),
+            journal_file_bytes: value("journal_file_bytes").number(),
+            poll_max_wait_ms: value("poll_max_wait_ms").number(),
+            publish_timeout_ms: value("publish_timeout_ms").number(),
+            max_pending_bytes: value("max_pending_bytes").number(),
+            max_connections: u32::try_from(value("max_connections").number()).expect("its range ends at 32 bits"),
+            receive_budget_bytes: value("receive_budget_bytes").number(),
+            metrics_enabled: value("metrics_enabled").flag(),
+            log_level: value("log_level").word(),
+            log_format: value("log_format").word(),
+        };
+        let origins = KEYS.iter().filter(|key| matches!(key.status, Status::Ready)).map(|key| {
+            let source = find(key.name).map_or(Source::Default, |(_, _, source)| source.clone());
+            Origin { key: key.name, value: config.shown(key.name, &value(key.name)), source }
+        });
+        let origins = origins.collect();
+        Ok((config, origins))
+    }
+}
+
+impl Config {
+    /// The effective value as text: an address is shown as it is bound.
+    fn shown(&self, key: &str, value: &Value) -> String {
+        match key {
+            "listen_client" => self.listen_client.to_string(),
+            "listen_admin" => self.listen_admin.to_string(),
+            _ => value.to_string(),
+        }
+    }
+}
+
+impl std::fmt::Display for Source {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Default => formatter.write_str("the defaults"),
+            Self::File(path) => write!(formatter, "{}", path.display()),
+            Self::Environment(name) => write!(formatter, "the environment ({name})"),
+            Self::Flag(name) => write!(formatter, "the flags ({name})"),
+        }
+    }
+}
+
+fn nearest_hint(nearest: &Option<&'static str>) -> String {
+    nearest.map_or_else(String::new, |name| format!(" (did you mean {name:?}?)"))
+}
+
+const ENVIRONMENT_PREFIX: &str = "MORTARMQ_";
+/// Variables that the command line reads for its own requests.
+const CLIENT_VARIABLES: &[&str] = &["server", "admin", "token", "config"];
+
+#[cfg(test)]
+mod tests;

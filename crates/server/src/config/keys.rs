@@ -1,0 +1,144 @@
+//! The keys: one row each, with what they take, their default, and whether this version has what they are about.
+
+use super::value::Value;
+
+/// One key of the configuration.
+#[derive(Clone, Copy, Debug)]
+pub struct Key {
+    /// The key in the file; in the environment it stands in capitals behind `MORTARMQ_`, as a flag with dashes.
+    pub name: &'static str,
+    /// What it takes.
+    pub kind: Kind,
+    /// Its default, as it would be written.
+    pub default: &'static str,
+    /// Whether it can be set.
+    pub status: Status,
+}
+
+/// What a key takes.
+#[derive(Clone, Copy, Debug)]
+pub enum Kind {
+    /// A whole number from the first to the second, both included.
+    Number(u64, u64),
+    /// Bytes, plain or as `64MiB`, from the first to the second, both included.
+    Bytes(u64, u64),
+    /// An IP address and a port; `localhost` is 127.0.0.1.
+    Address,
+    /// A folder.
+    Path,
+    /// `true` or `false`.
+    Flag,
+    /// One of these words.
+    Word(&'static [&'static str]),
+}
+
+/// Whether a key can be set.
+#[derive(Clone, Copy, Debug)]
+pub enum Status {
+    /// It does what it says.
+    Ready,
+    /// What it is about is not in this version; the text says what that is.
+    NotYet(&'static str),
+}
+
+const REPLICATION: &str = "this version runs one node without replication";
+const CREDENTIALS: &str = "this version has no credentials yet and listens on this machine only";
+const TLS: &str = "this version has no TLS yet";
+const QUEUE_API: &str = "this version has no HTTP queue API yet; the operator routes are on listen_admin";
+const WEBSOCKET: &str = "this version has no WebSocket listener yet";
+const CHECKPOINTS: &str = "this version takes no checkpoints yet and keeps the whole journal";
+const RESERVE: &str = "this version keeps no disk reserve yet";
+const SCRUB: &str = "this version does not scrub yet";
+const CATALOG: &str = "the cluster's initial values cannot be changed in this version";
+
+/// Every key of a node, in the order in which they are shown.
+pub const KEYS: &[Key] = &[
+    ready("node_id", Kind::Number(0, 65_535), "0"),
+    not_yet("peers", REPLICATION),
+    ready("listen_client", Kind::Address, "127.0.0.1:7188"),
+    not_yet("listen_peer", REPLICATION),
+    ready("listen_admin", Kind::Address, "127.0.0.1:7190"),
+    not_yet("listen_http", QUEUE_API),
+    not_yet("listen_ws", WEBSOCKET),
+    not_yet("ws_origins", WEBSOCKET),
+    ready("data_dir", Kind::Path, "./data"),
+    ready("journal_file_bytes", Kind::Bytes(1 << 20, 1 << 34), "64MiB"),
+    not_yet("journal_keep_bytes", CHECKPOINTS),
+    not_yet("snapshot_journal_bytes", CHECKPOINTS),
+    not_yet("disk_reserve_bytes", RESERVE),
+    not_yet("scrub_bytes_per_s", SCRUB),
+    ready("poll_max_wait_ms", Kind::Number(0, 65_535), "5000"),
+    ready("publish_timeout_ms", Kind::Number(100, 600_000), "5000"),
+    ready("max_pending_bytes", Kind::Bytes(1 << 20, 1 << 34), "64MiB"),
+    ready("max_connections", Kind::Number(1, 1_000_000), "4096"),
+    // One frame of the largest size must fit, else it could never be received.
+    ready("receive_budget_bytes", Kind::Bytes(32 << 20, 1 << 38), "256MiB"),
+    not_yet("tls_cert", TLS),
+    not_yet("tls_key", TLS),
+    not_yet("tls_ca", TLS),
+    not_yet("peer_secret", REPLICATION),
+    not_yet("tokens", CREDENTIALS),
+    not_yet("users", CREDENTIALS),
+    ready("metrics_enabled", Kind::Flag, "true"),
+    ready("log_level", Kind::Word(&["error", "warn", "info", "debug", "trace"]), "info"),
+    ready("log_format", Kind::Word(&["text", "json"]), "text"),
+    not_yet("partition_default_count", CATALOG),
+    not_yet("segment_max_bytes", CATALOG),
+    not_yet("producer_window", CATALOG),
+    not_yet("producer_idle_ms", CATALOG),
+    not_yet("idempotency_window_ms", CATALOG),
+    not_yet("max_delayed_per_partition", CATALOG),
+    not_yet("state_entries_max", CATALOG),
+];
+
+const fn ready(name: &'static str, kind: Kind, default: &'static str) -> Key {
+    Key { name, kind, default, status: Status::Ready }
+}
+
+const fn not_yet(name: &'static str, reason: &'static str) -> Key {
+    Key { name, kind: Kind::Flag, default: "", status: Status::NotYet(reason) }
+}
+
+/// The default of a key that can be set.
+pub(super) fn default_of(name: &'static str) -> Value {
+    let key = KEYS.iter().find(|key| key.name == name).expect("the caller names a key of the table");
+    Value::from_text(key.kind, key.default).expect("a test parses every default")
+}
+
+/// The valid key that is most like `name`, if one is like it at all.
+pub(super) fn nearest(name: &str) -> Option<&'static str> {
+    let likeness = |key: &Key| strsim::jaro_winkler(key.name, name);
+    let settable = KEYS.iter().filter(|key| matches!(key.status, Status::Ready));
+    let best = settable.max_by(|left, right| likeness(left).total_cmp(&likeness(right)))?;
+    (likeness(best) >= NEAR_ENOUGH).then_some(best.name)
+}
+
+/// Below this, a suggestion confuses more than it helps.
+const NEAR_ENOUGH: f64 = 0.8;
+
+#[cfg(test)]
+mod tests {
+    use super::{KEYS, Status, default_of, nearest};
+
+    #[test]
+    fn every_default_is_a_value_of_its_key() {
+        for key in KEYS.iter().filter(|key| matches!(key.status, Status::Ready)) {
+            assert!(!default_of(key.name).to_string().is_empty(), "{}", key.name);
+        }
+    }
+
+    #[test]
+    fn no_key_stands_twice() {
+        let mut names: Vec<&str> = KEYS.iter().map(|key| key.name).collect();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), KEYS.len());
+    }
+
+    #[test]
+    fn a_mistyped_key_is_found_and_a_strange_one_is_not() {
+        assert_eq!(nearest("data_dri"), Some("data_dir"));
+        assert_eq!(nearest("listen_clients"), Some("listen_client"));
+        assert_eq!(nearest("qqq"), None);
+    }
+}

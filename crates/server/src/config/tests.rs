@@ -1,0 +1,122 @@
+use std::path::PathBuf;
+
+use super::{Config, ConfigError, KEYS, Source, Status};
+
+fn pairs(pairs: &[(&str, &str)]) -> Vec<(String, String)> {
+    pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
+}
+
+fn with_flags(flags: &[(&str, &str)]) -> Result<Config, ConfigError> {
+    Config::load(None, [], pairs(flags)).map(|(config, _)| config)
+}
+
+fn file(name: &str, text: &str) -> (tempfile::TempDir, PathBuf) {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let path = folder.path().join(name);
+    std::fs::write(&path, text).expect("a file in it");
+    (folder, path)
+}
+
+#[test]
+fn without_anything_the_defaults_hold_and_listen_on_this_machine() {
+    let (config, origins) = Config::load(None, [], []).expect("the defaults");
+    assert_eq!(config.listen_client, "127.0.0.1:7188".parse().unwrap());
+    assert_eq!(config.listen_admin, "127.0.0.1:7190".parse().unwrap());
+    assert_eq!((config.max_connections, config.receive_budget_bytes), (4096, 256 << 20));
+    assert_eq!(origins.len(), KEYS.iter().filter(|key| matches!(key.status, Status::Ready)).count());
+    assert!(origins.iter().all(|origin| origin.source == Source::Default));
+}
+
+#[test]
+fn flags_win_over_environment_and_environment_over_file() {
+    let (_folder, path) = file(
+        "node.toml",
+        "node_id = 1\npoll_max_wait_ms = 1\nmax_pending_bytes = \"2MiB\"\nlog_level = \"warn\"\nmetrics_enabled = false\n",
+    );
+    let environment = pairs(&[
+        ("MORTARMQ_NODE_ID", "2"),
+        ("MORTARMQ_POLL_MAX_WAIT_MS", "2"),
+        ("MORTARMQ_SERVER", "127.0.0.1:1"),
+        ("PATH", "/bin"),
+    ]);
+    let flags = pairs(&[("--node-id", "3")]);
+    let (config, origins) = Config::load(Some(&path), environment, flags).expect("all of it is good");
+    assert_eq!((config.node_id.get(), config.poll_max_wait_ms, config.max_pending_bytes), (3, 2, 2 << 20));
+    assert_eq!((config.log_level, config.metrics_enabled), ("warn", false));
+    let source = |key| origins.iter().find(|origin| origin.key == key).map(|origin| origin.source.clone());
+    assert_eq!(source("node_id"), Some(Source::Flag("--node-id".to_owned())));
+    assert_eq!(source("poll_max_wait_ms"), Some(Source::Environment("MORTARMQ_POLL_MAX_WAIT_MS".to_owned())));
+    assert_eq!(source("log_level"), Some(Source::File(path)));
+}
+
+#[test]
+fn json_and_toml_say_the_same() {
+    let (_folder, json) = file("node.json", r#"{"data_dir":"/x","journal_file_bytes":2097152}"#);
+    let (_other, toml) = file("node.toml", "data_dir = \"/x\"\njournal_file_bytes = \"2MiB\"\n");
+    let (from_json, _) = Config::load(Some(&json), [], []).expect("JSON");
+    let (from_toml, _) = Config::load(Some(&toml), [], []).expect("TOML");
+    assert_eq!(from_json, from_toml);
+    assert_eq!((from_json.data_dir, from_json.journal_file_bytes), (PathBuf::from("/x"), 2 << 20));
+}
+
+#[test]
+fn a_file_of_another_kind_or_with_a_fault_is_refused_by_name() {
+    for (name, text) in [("node.yaml", "a: 1"), ("node.json", "{"), ("node.toml", "= 1"), ("node.json", "[]")] {
+        let (_folder, path) = file(name, text);
+        let error = Config::load(Some(&path), [], []).expect_err(name);
+        assert!(matches!(error, ConfigError::Syntax { .. }), "{name}: {error}");
+        assert!(error.to_string().contains(name), "{error}");
+    }
+    assert!(matches!(Config::load(Some(&PathBuf::from("/no/such.json")), [], []), Err(ConfigError::Read { .. })));
+}
+
+#[test]
+fn an_unknown_key_stops_the_start_with_the_nearest_valid_name() {
+    let error = with_flags(&[("data-dri", "/x")]).expect_err("mistyped");
+    assert_eq!(error.to_string(), "unknown key \"data_dri\" in the flags (--data-dri) (did you mean \"data_dir\"?)");
+    let environment = pairs(&[("MORTARMQ_LISTEN_CLIEMT", "127.0.0.1:1")]);
+    let error = Config::load(None, environment, []).expect_err("mistyped");
+    assert!(error.to_string().contains("(MORTARMQ_LISTEN_CLIEMT) (did you mean \"listen_client\"?)"), "{error}");
+}
+
+#[test]
+fn what_is_not_there_yet_is_refused_by_name_when_it_is_set() {
+    for key in ["tokens", "users", "peers", "listen_ws", "tls_cert", "peer_secret", "listen_peer"] {
+        let error = with_flags(&[(key, "[]")]).expect_err(key);
+        assert!(matches!(error, ConfigError::NotYet { .. }), "{error}");
+        assert!(error.to_string().starts_with(key), "{error}");
+    }
+    let (_folder, path) = file("node.json", r#"{"tokens":[{"name":"a"}]}"#);
+    let error = Config::load(Some(&path), [], []).expect_err("tokens");
+    assert!(error.to_string().contains("no credentials yet"), "{error}");
+}
+
+#[test]
+fn an_address_that_others_can_reach_is_refused_without_credentials() {
+    for address in ["0.0.0.0:7188", "192.168.1.1:7188", "[::]:7188"] {
+        let error = with_flags(&[("listen-client", address)]).expect_err(address);
+        assert!(matches!(error, ConfigError::NotLoopback { key: "listen_client", .. }), "{error}");
+        assert!(error.to_string().contains("7188 without credentials"), "{error}");
+    }
+    for address in ["127.0.0.1:0", "127.8.8.8:1", "[::1]:7188", "localhost:7188", "[::ffff:127.0.0.1]:7188"] {
+        with_flags(&[("listen-client", address)]).expect(address);
+    }
+    assert!(with_flags(&[("listen-admin", "0.0.0.0:7190")]).is_err());
+}
+
+#[test]
+fn a_value_that_the_key_does_not_take_is_refused_with_what_it_takes() {
+    let cases = [
+        ("node-id", "65536", "from 0 to 65535"),
+        ("max-pending-bytes", "64MB", "64MiB"),
+        ("log-level", "loud", "error, warn, info, debug, trace"),
+        ("metrics-enabled", "yes", "true or false"),
+        ("listen-client", "broker:7188", "IP address"),
+        ("receive-budget-bytes", "1MiB", "from 33554432"),
+        ("data-dir", "", "folder"),
+    ];
+    for (key, value, expected) in cases {
+        let error = with_flags(&[(key, value)]).expect_err(key);
+        assert!(error.to_string().contains(expected), "{error}");
+    }
+}

@@ -1,0 +1,158 @@
+//! Values: typed once, when they are read.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+
+use super::keys::{Key, Kind};
+use super::{ConfigError, Source};
+
+/// The value of a key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Value {
+    /// A whole number, or bytes.
+    Number(u64),
+    /// An address.
+    Address(SocketAddr),
+    /// A folder.
+    Path(PathBuf),
+    /// Yes or no.
+    Flag(bool),
+    /// One of the key's words.
+    Word(&'static str),
+}
+
+/// A value as it was written.
+pub(super) enum Given {
+    /// In a file.
+    Json(serde_json::Value),
+    /// In the environment or as a flag.
+    Text(String),
+}
+
+impl Given {
+    /// Makes it a value of the key.
+    pub(super) fn parse(self, key: &Key, source: &Source) -> Result<Value, ConfigError> {
+        let text = match self {
+            Self::Text(text) => text,
+            Self::Json(serde_json::Value::String(text)) => text,
+            Self::Json(other) => other.to_string(),
+        };
+        Value::from_text(key.kind, &text).ok_or_else(|| ConfigError::Value {
+            key: key.name,
+            found: text,
+            source_place: source.clone(),
+            expected: key.kind.expected(),
+        })
+    }
+}
+
+impl Value {
+    /// Reads a value of a kind; `None` if it is none.
+    pub(super) fn from_text(kind: Kind, text: &str) -> Option<Self> {
+        let within = |number: u64, least, most| (least..=most).contains(&number).then_some(Self::Number(number));
+        match kind {
+            Kind::Number(least, most) => within(text.parse().ok()?, least, most),
+            Kind::Bytes(least, most) => within(bytes(text)?, least, most),
+            Kind::Address => address(text).map(Self::Address),
+            Kind::Path => (!text.is_empty()).then(|| Self::Path(PathBuf::from(text))),
+            Kind::Flag => text.parse().ok().map(Self::Flag),
+            Kind::Word(words) => words.iter().find(|word| **word == text).map(|word| Self::Word(word)),
+        }
+    }
+
+    pub(super) fn number(&self) -> u64 {
+        let Self::Number(number) = self else { panic!("{self:?} is asked for as a number") };
+        *number
+    }
+
+    pub(super) fn address(&self) -> SocketAddr {
+        let Self::Address(address) = self else { panic!("{self:?} is asked for as an address") };
+        *address
+    }
+
+    pub(super) fn path(&self) -> PathBuf {
+        let Self::Path(path) = self else { panic!("{self:?} is asked for as a folder") };
+        path.clone()
+    }
+
+    pub(super) fn flag(&self) -> bool {
+        let Self::Flag(flag) = self else { panic!("{self:?} is asked for as a flag") };
+        *flag
+    }
+
+    pub(super) fn word(&self) -> &'static str {
+        let Self::Word(word) = self else { panic!("{self:?} is asked for as a word") };
+        word
+    }
+}
+
+impl std::fmt::Display for Value {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Number(number) => number.fmt(formatter),
+            Self::Address(address) => address.fmt(formatter),
+            Self::Path(path) => path.display().fmt(formatter),
+            Self::Flag(flag) => flag.fmt(formatter),
+            Self::Word(word) => word.fmt(formatter),
+        }
+    }
+}
+
+impl Kind {
+    /// What it takes, for an error's text.
+    fn expected(self) -> String {
+        match self {
+            Self::Number(least, most) => format!("give a whole number from {least} to {most}"),
+            Self::Bytes(least, most) => format!("give bytes, plain or as 64MiB, from {least} to {most}"),
+            Self::Address => "give an IP address and a port, such as 127.0.0.1:7188".to_owned(),
+            Self::Path => "give a folder".to_owned(),
+            Self::Flag => "give true or false".to_owned(),
+            Self::Word(words) => format!("give one of {}", words.join(", ")),
+        }
+    }
+}
+
+/// A plain number, or one with a unit of 1024s.
+fn bytes(text: &str) -> Option<u64> {
+    let digits_end = text.find(|character: char| !character.is_ascii_digit()).unwrap_or(text.len());
+    let (digits, unit) = text.split_at(digits_end);
+    let shift = match unit.trim() {
+        "" | "B" => 0,
+        "KiB" => 10,
+        "MiB" => 20,
+        "GiB" => 30,
+        "TiB" => 40,
+        _ => return None,
+    };
+    digits.parse::<u64>().ok()?.checked_mul(1 << shift)
+}
+
+fn address(text: &str) -> Option<SocketAddr> {
+    if let Some(port) = text.strip_prefix("localhost:") {
+        return Some(SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), port.parse().ok()?));
+    }
+    text.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{address, bytes};
+
+    #[test]
+    fn sizes_are_bytes_or_multiples_of_1024() {
+        assert_eq!(bytes("4096"), Some(4096));
+        assert_eq!(bytes("64MiB"), Some(64 << 20));
+        assert_eq!(bytes("1 GiB"), Some(1 << 30));
+        for bad in ["", "MiB", "64MB", "-1", "1.5GiB", "99999999999TiB"] {
+            assert_eq!(bytes(bad), None, "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn addresses_are_numbers_or_localhost() {
+        assert_eq!(address("localhost:7188"), "127.0.0.1:7188".parse().ok());
+        assert_eq!(address("[::1]:0"), "[::1]:0".parse().ok());
+        assert_eq!(address("broker.example:7188"), None);
+        assert_eq!(address("127.0.0.1"), None);
+    }
+}

@@ -1,0 +1,170 @@
+//! When a connection is given up: pure arithmetic over the moments at which things happened.
+
+use std::time::{Duration, Instant};
+
+use mortarmq_wire::frame::{CONNECT_TIMEOUT_MS, HALF_FRAME_IDLE_MS, HALF_FRAME_TOTAL_MS, KEEPALIVE_TIMEOUT_MS};
+
+/// The moments of one connection.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Deadlines {
+    opened: Instant,
+    is_connected: bool,
+    last_frame: Instant,
+    last_byte: Instant,
+    /// When the frame that is not complete yet was begun.
+    frame_begun: Option<Instant>,
+    /// Since when the peer takes nothing of what waits for it.
+    stalled_since: Option<Instant>,
+}
+
+/// What is to be done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// Nothing.
+    GoOn,
+    /// Answer `AUTH_TIMEOUT`, then close.
+    NoConnect,
+    /// Close without an ERR, for this reason.
+    Close(&'static str),
+}
+
+impl Deadlines {
+    pub(crate) fn new(now: Instant) -> Self {
+        let (frame_begun, stalled_since) = (None, None);
+        Self { opened: now, is_connected: false, last_frame: now, last_byte: now, frame_begun, stalled_since }
+    }
+
+    /// CONNECT came.
+    pub(crate) fn handle_connect(&mut self) {
+        self.is_connected = true;
+    }
+
+    /// Bytes came; some of them completed a frame, or some are the beginning of one.
+    pub(crate) fn handle_read(&mut self, now: Instant, has_frame: bool, has_rest: bool) {
+        self.last_byte = now;
+        if has_frame {
+            self.last_frame = now;
+            self.frame_begun = None;
+        }
+        self.frame_begun = if has_rest { self.frame_begun.or(Some(now)) } else { None };
+    }
+
+    /// The peer took bytes, or nothing waits for it.
+    pub(crate) fn handle_written(&mut self) {
+        self.stalled_since = None;
+    }
+
+    /// The peer takes nothing now.
+    pub(crate) fn handle_stalled(&mut self, now: Instant) {
+        self.stalled_since.get_or_insert(now);
+    }
+
+    /// Nothing is read by our own choice: the peer is not to blame for its silence.
+    pub(crate) fn handle_not_reading(&mut self, now: Instant) {
+        self.last_frame = now;
+        self.last_byte = now;
+        self.frame_begun = self.frame_begun.map(|_| now);
+    }
+
+    /// Whether a time-out has come.
+    ///
+    /// # Source
+    /// docs/reference/wire.md, "Frames".
+    pub(crate) fn verdict(&self, now: Instant) -> Verdict {
+        let over = |since: Instant, ms: u64| now.saturating_duration_since(since) >= Duration::from_millis(ms);
+        if !self.is_connected && over(self.opened, CONNECT_TIMEOUT_MS) {
+            return Verdict::NoConnect;
+        }
+        // While a frame is under way its own time-outs count, so that a large one may take longer than the keepalive.
+        match self.frame_begun {
+            Some(begun) if over(begun, HALF_FRAME_TOTAL_MS) || over(self.last_byte, HALF_FRAME_IDLE_MS) => {
+                return Verdict::Close("a frame was begun and not completed in time");
+            }
+            None if over(self.last_frame, KEEPALIVE_TIMEOUT_MS) => {
+                return Verdict::Close("no complete frame within the keepalive time");
+            }
+            Some(_) | None => {}
+        }
+        if self.stalled_since.is_some_and(|since| over(since, STALL_MS)) {
+            return Verdict::Close("the peer takes nothing of what is sent to it");
+        }
+        Verdict::GoOn
+    }
+}
+
+/// A peer that reads nothing would otherwise hold its memory for ever, as nothing more is read from it either.
+const STALL_MS: u64 = KEEPALIVE_TIMEOUT_MS;
+
+#[cfg(test)]
+mod tests {
+    use super::{Deadlines, Verdict};
+    use std::time::{Duration, Instant};
+
+    /// A connection that was opened and greeted, and a way to name later moments.
+    fn connected() -> (Deadlines, impl Fn(u64) -> Instant) {
+        let opened = Instant::now();
+        let mut deadlines = Deadlines::new(opened);
+        deadlines.handle_connect();
+        (deadlines, move |seconds| opened + Duration::from_secs(seconds))
+    }
+
+    #[test]
+    fn connect_is_due_within_5_s_whatever_else_comes() {
+        let opened = Instant::now();
+        let mut deadlines = Deadlines::new(opened);
+        let at = |ms| opened + Duration::from_millis(ms);
+        deadlines.handle_read(at(4000), true, false);
+        assert_eq!(deadlines.verdict(at(4999)), Verdict::GoOn);
+        assert_eq!(deadlines.verdict(at(5000)), Verdict::NoConnect);
+        deadlines.handle_connect();
+        assert_eq!(deadlines.verdict(at(5000)), Verdict::GoOn);
+    }
+
+    #[test]
+    fn a_silent_connection_is_closed_after_45_s() {
+        let (mut deadlines, at) = connected();
+        deadlines.handle_read(at(10), true, false);
+        assert_eq!(deadlines.verdict(at(54)), Verdict::GoOn);
+        assert!(matches!(deadlines.verdict(at(55)), Verdict::Close(_)));
+    }
+
+    #[test]
+    fn half_a_frame_is_given_up_after_10_s_of_silence_or_120_s_in_all() {
+        let (mut deadlines, at) = connected();
+        deadlines.handle_read(at(0), true, true);
+        assert_eq!(deadlines.verdict(at(9)), Verdict::GoOn);
+        assert!(matches!(deadlines.verdict(at(10)), Verdict::Close(_)));
+        let (mut slow, at) = connected();
+        for second in (0..120).step_by(5) {
+            slow.handle_read(at(second), false, true);
+            assert_eq!(slow.verdict(at(second)), Verdict::GoOn);
+        }
+        slow.handle_read(at(119), false, true);
+        assert!(matches!(slow.verdict(at(120)), Verdict::Close(_)));
+        slow.handle_read(at(120), true, true);
+        assert_eq!(slow.verdict(at(120)), Verdict::GoOn, "the frame was completed and another begun");
+    }
+
+    #[test]
+    fn a_peer_is_not_blamed_for_what_is_not_read() {
+        let (mut deadlines, at) = connected();
+        deadlines.handle_read(at(0), true, true);
+        for second in 1..=60 {
+            deadlines.handle_not_reading(at(second));
+        }
+        assert_eq!(deadlines.verdict(at(69)), Verdict::GoOn);
+        assert!(matches!(deadlines.verdict(at(70)), Verdict::Close(_)), "10 s after reading went on");
+    }
+
+    #[test]
+    fn rule_9_a_peer_that_takes_nothing_is_given_up() {
+        let (mut deadlines, at) = connected();
+        deadlines.handle_stalled(at(1));
+        deadlines.handle_stalled(at(40));
+        deadlines.handle_not_reading(at(45));
+        assert_eq!(deadlines.verdict(at(45)), Verdict::GoOn);
+        assert!(matches!(deadlines.verdict(at(46)), Verdict::Close(_)));
+        deadlines.handle_written();
+        assert_eq!(deadlines.verdict(at(46)), Verdict::GoOn);
+    }
+}

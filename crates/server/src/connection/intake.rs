@@ -1,0 +1,79 @@
+//! From received bytes to requests of the node: every complete frame of a read, in order.
+
+use std::time::Instant;
+
+use bytes::{Buf, BytesMut};
+use mortarmq_node::{Failure, Request};
+use mortarmq_wire::{DecodeError, ErrorCode, Op, Split, split_frame};
+
+use super::requests;
+use super::session::{Session, Stage};
+
+/// What was found in the receive buffer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Taken {
+    /// How many whole frames.
+    pub(crate) frames: usize,
+    /// The whole length of the frame that is not complete yet; 0 if there is none.
+    pub(crate) pending_bytes: usize,
+}
+
+/// Takes every whole frame off the front of `input`. Answers that take no place in the order are appended to `out`.
+pub(crate) fn take_frames(session: &mut Session, input: &mut BytesMut, out: &mut BytesMut, now: Instant) -> Taken {
+    session.expected.handle_read(now);
+    let mut taken = Taken::default();
+    let mut at = 0;
+    while session.stage != Stage::Ending {
+        match split_frame(&input[at..]) {
+            Ok(Split::Frame { op, payload, consumed }) => {
+                take_frame(session, op, payload, consumed, out);
+                at += consumed;
+                taken.frames += 1;
+            }
+            Ok(Split::Incomplete { needed }) => {
+                let begun = input.len() - at;
+                taken.pending_bytes = if begun == 0 { 0 } else { begun + needed };
+                break;
+            }
+            Err(error) => session.refuse(NO_OP, 0, Failure::new(error.code(), error.to_string())),
+        }
+    }
+    input.advance(at);
+    taken
+}
+
+/// No op was read.
+pub(crate) const NO_OP: u8 = 0;
+
+fn take_frame(session: &mut Session, op: u8, payload: &[u8], frame_bytes: usize, out: &mut BytesMut) {
+    use mortarmq_wire::Request as Wire;
+    let is_early = session.stage == Stage::BeforeConnect;
+    if is_early && Op::from_number(op).is_some_and(|op| !op.allowed_before_connect()) {
+        let failure = Failure::new(ErrorCode::NotAuthenticated, "send CONNECT first");
+        return session.refuse(op, frame_bytes, failure);
+    }
+    let request = match Wire::decode(op, payload) {
+        Ok(request) => request,
+        Err(error) => return session.refuse(op, frame_bytes, failure_of(&error)),
+    };
+    match request {
+        Wire::Publish(publish) => requests::publish::one(session, frame_bytes, &publish),
+        Wire::PublishBatch(batch) => requests::publish::batch(session, frame_bytes, &batch),
+        Wire::Settle(settle) => requests::settle::many(session, frame_bytes, &settle),
+        Wire::Ack(ack) => requests::settle::ack(session, frame_bytes, &ack),
+        Wire::Nack(nack) => requests::settle::nack(session, frame_bytes, &nack),
+        Wire::Credit(credit) => requests::consume::credit(session, frame_bytes, &credit),
+        Wire::Pull(pull) => requests::consume::pull(session, &pull, out),
+        Wire::Heartbeat(heartbeat) => requests::consume::heartbeat(session, frame_bytes, &heartbeat),
+        Wire::Subscribe(subscribe) => requests::consume::subscribe(session, frame_bytes, &subscribe),
+        Wire::Declare(declare) => requests::topics::declare(session, frame_bytes, &declare),
+        Wire::Metadata(metadata) => requests::topics::metadata(session, frame_bytes, &metadata),
+        Wire::Ping(_) => session.ask(op, frame_bytes, Request::Ping),
+        Wire::Connect(connect) => requests::connect(session, frame_bytes, &connect),
+        Wire::ClientError => {}
+    }
+}
+
+pub(super) fn failure_of(error: &DecodeError) -> Failure {
+    Failure::new(error.code(), error.to_string())
+}

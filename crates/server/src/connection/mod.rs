@@ -1,0 +1,319 @@
+//! One client connection: one task that reads frames, hands them to the shard's loop, and writes what comes back.
+//!
+//! # Invariants
+//! 1. Answers leave in the order of the requests; a closing ERR is the last frame.
+//! 2. Every delivery that reached this task and of which no byte was written is given back when the task ends.
+//! 3. What one connection keeps is bounded: one read and one frame in, [`outbox`]'s limit out, open requests by
+//!    [`expected`]. Messages in its channel are bounded by its windows.
+
+mod ack_latency;
+mod answers;
+mod deadlines;
+pub(crate) mod deliveries;
+mod expected;
+pub(crate) mod intake;
+mod outbox;
+pub(crate) mod receive_budget;
+mod requests;
+pub(crate) mod session;
+
+use std::io;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::BytesMut;
+use mortarmq_node::Failure;
+use mortarmq_types::ConnectionId;
+use mortarmq_wire::ErrorCode;
+use mortarmq_wire::ops::ErrorAnswer;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::sync::watch;
+
+use crate::event::Event;
+use crate::outlet::{Inlet, Pile, outlet};
+use crate::shared::Shared;
+use answers::Behind;
+use deadlines::{Deadlines, Verdict};
+use deliveries::Backlog;
+use intake::{NO_OP, take_frames};
+use outbox::Outbox;
+use receive_budget::Grant;
+use session::{Identity, Session, Stage};
+
+/// Serves one connection until it ends.
+pub(crate) async fn serve(
+    stream: TcpStream,
+    id: ConnectionId,
+    identity: Identity,
+    shared: Arc<Shared>,
+    stopping: watch::Receiver<bool>,
+) {
+    let (outlet, inbox) = outlet();
+    shared.send(Event::Connected { connection: id, outlet });
+    shared.metrics.count_connection_opened();
+    let mut connection = Connection::new(stream, id, identity, Arc::clone(&shared), inbox);
+    let end = connection.run(stopping).await;
+    match &end {
+        Ok(reason) => tracing::debug!(connection = id.get(), reason, "connection ended"),
+        Err(error) => tracing::debug!(connection = id.get(), %error, "connection broke"),
+    }
+    connection.give_back();
+    shared.send(Event::Disconnected { connection: id });
+    shared.metrics.count_connection_closed();
+    if end.is_ok() {
+        linger(connection.stream).await;
+    }
+}
+
+struct Connection {
+    stream: TcpStream,
+    id: ConnectionId,
+    shared: Arc<Shared>,
+    inbox: Inlet,
+    pile: Pile,
+    session: Session,
+    input: BytesMut,
+    grant: Grant,
+    outbox: Outbox,
+    backlog: Backlog,
+    deadlines: Deadlines,
+    /// The last answer closes the connection: once it is written, that is all.
+    is_last_written: bool,
+    /// The system took less than there was; more can be written when it says so.
+    is_blocked: bool,
+}
+
+impl Connection {
+    fn new(stream: TcpStream, id: ConnectionId, identity: Identity, shared: Arc<Shared>, inbox: Inlet) -> Self {
+        let grant = Grant::new(Arc::clone(&shared.receive_budget));
+        Self {
+            stream,
+            id,
+            session: Session::new(identity, Arc::clone(&shared.metrics)),
+            shared,
+            pile: inbox.pile(),
+            inbox,
+            input: BytesMut::with_capacity(READ_BYTES),
+            grant,
+            outbox: Outbox::default(),
+            backlog: Backlog::default(),
+            deadlines: Deadlines::new(Instant::now()),
+            is_last_written: false,
+            is_blocked: false,
+        }
+    }
+
+    /// Runs until nothing is left to do. The reason is for the log.
+    async fn run(&mut self, mut stopping: watch::Receiver<bool>) -> io::Result<&'static str> {
+        let mut check = tokio::time::interval(CHECK_PERIOD);
+        check.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            self.flush()?;
+            if self.is_done() {
+                return Ok("everything is answered");
+            }
+            let may_read = self.may_read();
+            tokio::select! {
+                ready = self.stream.readable(), if may_read => {
+                    ready?;
+                    self.read()?;
+                }
+                ready = self.stream.writable(), if self.is_blocked => {
+                    ready?;
+                    self.is_blocked = false;
+                }
+                message = self.inbox.recv(), if self.may_take() => match message {
+                    Some(message) => self.backlog.push(message),
+                    None => return Ok("the node has stopped"),
+                },
+                () = self.pile.too_high(), if !self.is_last_written => self.turn_out(),
+                () = self.grant.granted(), if self.grant.is_waiting() => {}
+                () = asked_to_stop(&mut stopping), if self.session.stage != Stage::Ending => {
+                    self.session.stage = Stage::Ending;
+                }
+                _ = check.tick() => {
+                    if let Some(reason) = self.check_deadlines() {
+                        return Ok(reason);
+                    }
+                }
+            }
+        }
+    }
+
+    fn may_read(&self) -> bool {
+        let has_room = !self.session.expected.is_full() && !self.outbox.is_full();
+        has_room && self.session.stage != Stage::Ending && !self.grant.is_waiting()
+    }
+
+    fn may_take(&self) -> bool {
+        self.backlog.is_empty() && !self.is_last_written
+    }
+
+    fn is_done(&self) -> bool {
+        let is_answered = self.session.stage == Stage::Ending && self.session.expected.is_empty();
+        self.outbox.is_empty() && (self.is_last_written || is_answered)
+    }
+
+    /// Reads once, and hands over what came as one event.
+    fn read(&mut self) -> io::Result<()> {
+        self.input.reserve(READ_BYTES);
+        match self.stream.try_read_buf(&mut self.input) {
+            // The peer sends nothing more, but it may still read its answers.
+            Ok(0) => self.session.stage = Stage::Ending,
+            Ok(_) => self.take_input(),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(error) => return Err(error),
+        }
+        Ok(())
+    }
+
+    fn take_input(&mut self) {
+        let now = Instant::now();
+        let taken = take_frames(&mut self.session, &mut self.input, self.outbox.answers(), now);
+        if self.session.stage != Stage::BeforeConnect {
+            self.deadlines.handle_connect();
+        }
+        self.deadlines.handle_read(now, taken.frames > 0, taken.pending_bytes > 0);
+        self.send_requests();
+        self.grant.ask(taken.pending_bytes);
+        if taken.pending_bytes == 0 && self.input.capacity() > KEPT_INPUT_BYTES {
+            self.input = BytesMut::with_capacity(READ_BYTES);
+        }
+    }
+
+    fn send_requests(&mut self) {
+        let requests = self.session.take_requests();
+        if !requests.is_empty() {
+            self.shared.send(Event::Requests { connection: self.id, requests });
+        }
+    }
+
+    /// Writes what there is until the system takes no more.
+    fn flush(&mut self) -> io::Result<()> {
+        loop {
+            self.fill_outbox();
+            self.write()?;
+            if self.is_blocked || self.is_last_written || self.backlog.is_empty() {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Moves answers and messages into the outbox until it is full or nothing is there.
+    fn fill_outbox(&mut self) {
+        let now = self.shared.clock.now().monotonic;
+        while !self.outbox.is_full() && !self.is_last_written {
+            if self.backlog.is_empty() {
+                match self.inbox.try_recv() {
+                    Some(message) => self.backlog.push(message),
+                    None => return,
+                }
+            }
+            let behind = self.backlog.write_some(&mut self.session, &mut self.outbox, now);
+            self.is_last_written = behind == Behind::Closes;
+            self.send_unsent();
+        }
+    }
+
+    fn write(&mut self) -> io::Result<()> {
+        while !self.outbox.is_empty() && !self.is_blocked {
+            if self.outbox.has_messages() {
+                let spent = self.outbox.take_spent(self.shared.clock.now().monotonic);
+                self.backlog.add_unsent(spent);
+                self.send_unsent();
+            }
+            if self.outbox.is_empty() {
+                break;
+            }
+            match self.stream.try_write(self.outbox.unwritten()) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(bytes) => {
+                    self.outbox.handle_written(bytes);
+                    self.deadlines.handle_written();
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    self.is_blocked = true;
+                    self.deadlines.handle_stalled(Instant::now());
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    fn check_deadlines(&mut self) -> Option<&'static str> {
+        let now = Instant::now();
+        if !self.may_read() {
+            self.deadlines.handle_not_reading(now);
+        }
+        match self.deadlines.verdict(now) {
+            Verdict::GoOn => None,
+            Verdict::Close(reason) => Some(reason),
+            Verdict::NoConnect => {
+                self.deadlines.handle_connect();
+                let failure = Failure::new(ErrorCode::AuthTimeout, "no CONNECT came within 5 s; connect again");
+                self.session.refuse(NO_OP, 0, failure);
+                self.send_requests();
+                None
+            }
+        }
+    }
+
+    /// Hands leases of messages that were not sent back to the node.
+    fn send_unsent(&mut self) {
+        for (subscription, unsent) in self.backlog.take_unsent() {
+            self.shared.send(Event::Unsent { connection: self.id, subscription, unsent });
+        }
+    }
+
+    /// Ends a connection that takes its messages too slowly: the answers that are there are written, then the reason.
+    fn turn_out(&mut self) {
+        self.give_back();
+        let text =
+            "the connection takes its messages too slowly; reconnect with a smaller window, or pull less at once";
+        ErrorAnswer::new(ErrorCode::SlowConsumer, NO_OP, text.as_bytes()).encode(self.outbox.answers());
+        self.session.stage = Stage::Ending;
+        self.is_last_written = true;
+    }
+
+    /// Gives back everything of which no byte was written. Answers that are there go to the outbox.
+    fn give_back(&mut self) {
+        self.inbox.close();
+        while let Some(message) = self.inbox.try_recv() {
+            self.backlog.push(message);
+        }
+        self.backlog.end(&mut self.session, &mut self.outbox);
+        let unwritten = self.outbox.take_unwritten();
+        self.backlog.add_unsent(unwritten);
+        self.send_unsent();
+    }
+}
+
+async fn asked_to_stop(stopping: &mut watch::Receiver<bool>) {
+    // An error says that nobody is left who could ask.
+    let _ = stopping.wait_for(|is_stopping| *is_stopping).await;
+}
+
+/// Closes so that the peer can read the last frames: bytes of it that were never read would make the system drop them.
+async fn linger(mut stream: TcpStream) {
+    let drain = async {
+        stream.shutdown().await?;
+        let mut rest = vec![0; LINGER_READ_BYTES];
+        while stream.read(&mut rest).await? > 0 {}
+        io::Result::Ok(())
+    };
+    // Whatever goes wrong now, everything there was to say was said.
+    let _ = tokio::time::timeout(LINGER, drain).await;
+}
+
+/// How much one read takes at most, unless a frame is larger: enough for many small publishes, little for an idle
+/// connection.
+const READ_BYTES: usize = 64 << 10;
+/// A receive buffer that one large frame made is not kept.
+const KEPT_INPUT_BYTES: usize = 256 << 10;
+/// How often time-outs are looked at.
+const CHECK_PERIOD: Duration = Duration::from_millis(250);
+/// How long a closed connection waits for its peer to close too.
+const LINGER: Duration = Duration::from_secs(1);
+const LINGER_READ_BYTES: usize = 4096;

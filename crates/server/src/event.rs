@@ -1,0 +1,42 @@
+//! What reaches the shard's loop, and what it sends to connections.
+
+use mortarmq_node::{Delivery, Failure, Gauges, Query, QueryReply, ReadResult, Reply, Request, Unsent};
+use mortarmq_types::{ConnectionId, Position};
+use tokio::sync::oneshot;
+
+use crate::outlet::Outlet;
+
+/// One input of the shard's loop.
+pub(crate) enum Event {
+    /// A connection is open; what is for it goes to `outlet`.
+    Connected { connection: ConnectionId, outlet: Outlet },
+    /// A connection is closed.
+    Disconnected { connection: ConnectionId },
+    /// Requests of a connection, in their order.
+    Requests { connection: ConnectionId, requests: Vec<Request> },
+    /// Deliveries that a connection did not send.
+    Unsent { connection: ConnectionId, subscription: u16, unsent: Vec<Unsent> },
+    /// A question of an operator.
+    Query { question: Query, answer: oneshot::Sender<QueryReply> },
+    /// What the node holds, for metrics.
+    Gauges { answer: oneshot::Sender<Gauges> },
+    /// A batch is durable.
+    JournalWritten { ready_number: u64 },
+    /// Segment work is done.
+    SegmentsWritten { ticket: u64 },
+    /// A read is done.
+    ReadDone { ticket: u64, result: ReadResult },
+    /// Everything that waits is to be finished, then the loop ends.
+    Stop,
+}
+
+/// What the shard's loop sends to a connection.
+#[derive(Debug)]
+pub(crate) enum ToConnection {
+    /// Answers, in the order of the requests.
+    Replies(Vec<Reply>),
+    /// Messages to send.
+    Deliveries { subscription: u16, messages: Vec<Delivery> },
+    /// The answer to a pull.
+    PullEnded { subscription: u16, position: Position, result: Result<u16, Failure> },
+}

@@ -1,0 +1,70 @@
+//! The read pool: payloads for deliveries, peeks and traces are read here, never in the shard's loop.
+
+use std::io;
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+
+use mortarmq_node::{ReadJob, ReadResult};
+use mortarmq_storage::{ReadError, SegmentReader};
+
+use crate::event::Event;
+use crate::threads::{chain, spawn};
+
+/// One read.
+pub(crate) struct ReadTask {
+    pub(crate) ticket: u64,
+    pub(crate) job: ReadJob,
+}
+
+/// Starts the pool. Its threads end when the channel is closed.
+///
+/// The channel needs no bound of its own: a subscription has one read under way, and each question has one.
+pub(crate) fn start(
+    reader: &SegmentReader,
+    events: &Sender<Event>,
+) -> io::Result<(Sender<ReadTask>, Vec<JoinHandle<()>>)> {
+    let (sender, tasks) = mpsc::channel();
+    let tasks = Arc::new(Mutex::new(tasks));
+    let mut threads = Vec::with_capacity(THREADS);
+    for number in 0..THREADS {
+        let (reader, events, tasks) = (reader.clone(), events.clone(), Arc::clone(&tasks));
+        threads.push(spawn(&format!("read-{number}"), move || read_all(&reader, &tasks, &events))?);
+    }
+    Ok((sender, threads))
+}
+
+fn read_all(reader: &SegmentReader, tasks: &Mutex<Receiver<ReadTask>>, events: &Sender<Event>) {
+    loop {
+        // A panic elsewhere ends the process, so a poisoned lock means nothing here.
+        let next = tasks.lock().unwrap_or_else(PoisonError::into_inner).recv();
+        let Ok(ReadTask { ticket, job }) = next else { return };
+        let result = read(reader, &job).unwrap_or_else(|error| {
+            let reason = chain(&error);
+            tracing::error!("a read failed and is not served: {reason}");
+            ReadResult::Failed(reason)
+        });
+        // The loop is gone only at a stop, when nobody waits for this any more.
+        let _ = events.send(Event::ReadDone { ticket, result });
+    }
+}
+
+fn read(reader: &SegmentReader, job: &ReadJob) -> Result<ReadResult, ReadError> {
+    match *job {
+        ReadJob::Records { topic, partition, from, to, max_bytes } => {
+            let max_bytes = usize::try_from(max_bytes).unwrap_or(usize::MAX);
+            reader.read_records(topic, partition, from, to, max_bytes).map(ReadResult::Records)
+        }
+        ReadJob::Index { topic, partition, from, max } => {
+            reader.read_index(topic, partition, from, max as usize).map(ReadResult::Index)
+        }
+        ReadJob::Life { topic, partition, seq } => {
+            let records = reader.read_records(topic, partition, seq, seq.next(), 0)?;
+            let record = records.into_iter().find(|record| record.seq == seq);
+            Ok(ReadResult::Life(record, reader.read_ledger(topic, partition, seq)?))
+        }
+    }
+}
+
+/// Two, so that one slow read does not hold up every other.
+const THREADS: usize = 2;

@@ -1,0 +1,89 @@
+//! From a data directory to a node: the journal is replayed, and the segments are written anew on the way.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use mortarmq_node::{Node, NodeConfig, NodeRecovery};
+use mortarmq_storage::{Disk, Journal, JournalOptions, RealDisk, RecoverStop, SegmentOptions, SegmentWriter, TornTail};
+use mortarmq_types::ShardId;
+
+use crate::clock::{NodeClock, boot_id};
+use crate::config::Config;
+use crate::segment_thread::{FLUSH_BYTES, flush, take};
+use crate::server::StartError;
+use crate::threads::chain;
+
+/// What a start found in its data directory.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RecoverySummary {
+    /// Whether there was no journal before.
+    pub is_new: bool,
+    /// Messages of all topics.
+    pub messages: u64,
+    /// How long it took until the node led.
+    pub seconds: f64,
+    /// The half-written batch that was cut, if there was one. Nobody was told that it was stored.
+    pub torn: Option<TornTail>,
+}
+
+/// A node with the storage it needs.
+pub(crate) struct Recovered {
+    pub(crate) node: Node,
+    pub(crate) journal: Journal,
+    pub(crate) segments: SegmentWriter,
+    pub(crate) is_new: bool,
+    pub(crate) begun: Instant,
+    pub(crate) torn: Option<TornTail>,
+}
+
+/// Recovers the node of a data directory that is locked.
+pub(crate) fn recover(config: &Config) -> Result<Recovered, StartError> {
+    let begun = Instant::now();
+    let disk: Arc<dyn Disk> = Arc::new(RealDisk);
+    let data_dir = &config.data_dir;
+    let is_new =
+        !Journal::exists(&*disk, data_dir).map_err(|source| StartError::DataDir { path: data_dir.clone(), source })?;
+    let mut segments = SegmentWriter::open(Arc::clone(&disk), data_dir, SegmentOptions::default())
+        .and_then(|mut writer| writer.reset().map(|()| writer))
+        .map_err(StartError::Folder)?;
+    let mut recovery = NodeRecovery::new(node_config(config)?).map_err(StartError::Node)?;
+    let options = JournalOptions { file_bytes: config.journal_file_bytes, ..JournalOptions::new(ShardId::ZERO) };
+    let membership = recovery.membership();
+    let (journal, found) = Journal::recover(disk, data_dir, options, membership, &mut |batch| {
+        let work = recovery.handle_batch(batch).map_err(|error| stop(&error))?;
+        take(&mut segments, work).map_err(|error| stop(&error))?;
+        if segments.buffered_bytes() >= FLUSH_BYTES {
+            flush(&mut segments).map_err(|error| stop(&error))?;
+        }
+        Ok(())
+    })
+    .map_err(StartError::Journal)?;
+    flush(&mut segments).map_err(StartError::Segments)?;
+    let node = recovery.finish(NodeClock.now()).map_err(StartError::Node)?;
+    if let Some(torn) = &found.torn {
+        tracing::warn!(
+            file = %torn.file.display(), offset = torn.offset, bytes = torn.bytes,
+            "cut a batch that a crash left half-written; nobody was told that it was stored"
+        );
+    }
+    Ok(Recovered { node, journal, segments, is_new, begun, torn: found.torn })
+}
+
+/// Messages of all topics that a node knows.
+pub(crate) fn messages(node: &Node) -> u64 {
+    let topics = node.shard().state().topics.values();
+    topics.flat_map(|topic| &topic.partitions).map(|partition| partition.last_seq.get()).sum()
+}
+
+fn node_config(config: &Config) -> Result<NodeConfig, StartError> {
+    let boot_id = boot_id().map_err(StartError::Boot)?;
+    let incarnation = getrandom::u64().map_err(|error| StartError::Random(error.to_string()))?;
+    let mut node = NodeConfig::new(config.node_id, boot_id, incarnation);
+    node.max_pending_bytes = config.max_pending_bytes;
+    node.publish_timeout_ms = config.publish_timeout_ms;
+    Ok(node)
+}
+
+fn stop(error: &dyn std::error::Error) -> RecoverStop {
+    RecoverStop { reason: chain(error) }
+}

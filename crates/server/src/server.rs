@@ -1,0 +1,301 @@
+//! A whole node as one process: lock, recover, lead, listen, and the way back.
+
+use std::io;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::mpsc as std_mpsc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use mortarmq_node::NodeError;
+use mortarmq_storage::{DirectoryLock, FolderError, JournalError, LockError};
+use tokio::net::TcpListener;
+use tokio::runtime::Runtime;
+use tokio::sync::{mpsc, watch};
+
+use crate::admin::AdminHandle;
+use crate::config::Config;
+use crate::connection::session::Identity;
+use crate::event::Event;
+use crate::listener::ClientListener;
+use crate::metrics::Metrics;
+use crate::recover::{Recovered, RecoverySummary, recover};
+use crate::segment_thread::SegmentError;
+use crate::shard_loop::{Channels, ShardLoop};
+use crate::shared::{Shared, Status};
+use crate::{journal_thread, read_pool, segment_thread, threads};
+
+/// Starts nodes.
+#[derive(Clone, Copy, Debug)]
+pub struct Server;
+
+/// Where a node listens, with the ports it got.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Addresses {
+    /// The wire protocol.
+    pub client: SocketAddr,
+    /// Metrics, health and the operator routes.
+    pub admin: SocketAddr,
+}
+
+/// A node that serves. Dropping it stops it.
+pub struct Running {
+    addresses: Addresses,
+    recovery: RecoverySummary,
+    process: Option<Process>,
+}
+
+/// What has to be ended, in the order of its fields.
+struct Process {
+    runtime: Runtime,
+    stop: watch::Sender<bool>,
+    /// Says that all connections are closed.
+    all_closed: mpsc::Receiver<()>,
+    shared: Arc<Shared>,
+    threads: Vec<JoinHandle<()>>,
+    _lock: DirectoryLock,
+}
+
+/// Why a node does not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The data directory is in use, or cannot be locked.
+    #[error("cannot use the data directory")]
+    Lock(#[source] LockError),
+    /// The data directory cannot be looked at.
+    #[error("cannot read {}", .path.display())]
+    DataDir {
+        /// The directory.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The machine does not say which boot this is.
+    #[error("cannot read the boot id")]
+    Boot(#[source] io::Error),
+    /// The system has no random numbers.
+    #[error("the system gives no random numbers: {0}")]
+    Random(String),
+    /// The folder of the segments cannot be used.
+    #[error("cannot prepare the segments")]
+    Folder(#[source] FolderError),
+    /// The journal cannot be recovered.
+    #[error("cannot recover the journal")]
+    Journal(#[source] JournalError),
+    /// The segments cannot be written anew.
+    #[error("cannot write the segments anew")]
+    Segments(#[source] SegmentError),
+    /// What the journal holds makes no node.
+    #[error("cannot recover the node")]
+    Node(#[source] NodeError),
+    /// The system gives no thread.
+    #[error("cannot start a thread")]
+    Thread(#[source] io::Error),
+    /// The node does not come to lead.
+    #[error("the node did not become ready within {} s; see its log", READY_TIME.as_secs())]
+    NotReady,
+    /// A listener cannot be opened.
+    #[error("cannot listen on {address} ({key})")]
+    Bind {
+        /// The key of the address.
+        key: &'static str,
+        /// The address.
+        address: SocketAddr,
+        /// What the system said.
+        source: io::Error,
+    },
+}
+
+impl Server {
+    /// Starts a node: locks its data directory, recovers it, and listens once it leads.
+    ///
+    /// # Errors
+    /// Whatever keeps it from serving; nothing of it is left running then.
+    /// # Source
+    /// Failure rules 3, 4 and 10.
+    pub fn start(config: Config) -> Result<Running, StartError> {
+        let lock = DirectoryLock::acquire(&config.data_dir).map_err(StartError::Lock)?;
+        let Recovered { node, journal, segments, is_new, begun, torn } = recover(&config)?;
+        let metrics = Arc::new(Metrics::new());
+        if torn.is_some() {
+            metrics.count_torn_tail();
+        }
+        let status = Arc::new(Status::new());
+        let (events, inbox) = std_mpsc::channel();
+        let reader = segments.reader();
+        let mut threads = Vec::new();
+        let started = journal_thread::start(journal, events.clone(), Arc::clone(&metrics));
+        let (journal, thread) = started.map_err(StartError::Thread)?;
+        threads.push(thread);
+        let (segments, thread) = segment_thread::start(segments, events.clone()).map_err(StartError::Thread)?;
+        threads.push(thread);
+        let (reads, pool) = read_pool::start(&reader, &events).map_err(StartError::Thread)?;
+        threads.extend(pool);
+        let (ready, is_ready) = std_mpsc::sync_channel(1);
+        let channels = Channels { events: inbox, journal, segments, reads, ready };
+        let shard_loop = ShardLoop::new(node, channels, Arc::clone(&status));
+        // In front: the others end when its ends of their channels are gone.
+        threads.insert(0, threads::spawn("shard-0", move || shard_loop.run()).map_err(StartError::Thread)?);
+        let shared = Arc::new(Shared::new(events, config.receive_budget_bytes, metrics, status));
+        let (stop, stopping) = watch::channel(false);
+        let (alive, all_closed) = mpsc::channel(1);
+        let runtime = runtime().map_err(StartError::Thread)?;
+        let process = Process { runtime, stop, all_closed, shared, threads, _lock: lock };
+        let listening = match is_ready.recv_timeout(READY_TIME) {
+            Ok(messages) => {
+                let recovery = RecoverySummary { is_new, messages, seconds: begun.elapsed().as_secs_f64(), torn };
+                process.listen(&config, &stopping, alive).map(|addresses| (addresses, recovery))
+            }
+            Err(_) => Err(StartError::NotReady),
+        };
+        match listening {
+            Ok((addresses, recovery)) => Ok(Running { addresses, recovery, process: Some(process) }),
+            Err(error) => {
+                process.end();
+                Err(error)
+            }
+        }
+    }
+}
+
+impl Running {
+    /// Where the node listens.
+    #[must_use]
+    pub fn addresses(&self) -> Addresses {
+        self.addresses
+    }
+
+    /// What the start found in the data directory.
+    #[must_use]
+    pub fn recovery(&self) -> &RecoverySummary {
+        &self.recovery
+    }
+
+    /// Serves until SIGTERM or SIGINT, then stops.
+    ///
+    /// # Errors
+    /// When the signals cannot be waited for; the node is stopped then too.
+    pub fn wait(mut self) -> io::Result<()> {
+        let Some(process) = self.process.take() else { return Ok(()) };
+        let signal = process.runtime.block_on(stop_signal());
+        process.end();
+        tracing::info!(signal = signal.as_ref().ok(), "stopped");
+        signal.map(|_| ())
+    }
+
+    /// Stops: accepts nothing more, answers what is in flight, closes.
+    pub fn stop(mut self) {
+        if let Some(process) = self.process.take() {
+            process.end();
+        }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if let Some(process) = self.process.take() {
+            process.end();
+        }
+    }
+}
+
+impl Process {
+    fn listen(
+        &self,
+        config: &Config,
+        stopping: &watch::Receiver<bool>,
+        alive: mpsc::Sender<()>,
+    ) -> Result<Addresses, StartError> {
+        let (listener, client) = self.bind("listen_client", config.listen_client)?;
+        let (admin_listener, admin) = self.bind("listen_admin", config.listen_admin)?;
+        let identity = Identity {
+            node_id: config.node_id,
+            client_address: client.to_string(),
+            poll_max_wait_ms: u16::try_from(config.poll_max_wait_ms).unwrap_or(u16::MAX),
+        };
+        let shared = Arc::clone(&self.shared);
+        let clients = ClientListener {
+            listener,
+            identity,
+            shared: Arc::clone(&shared),
+            max_connections: config.max_connections,
+            stopping: stopping.clone(),
+            alive,
+        };
+        self.runtime.spawn(clients.run());
+        let handle = AdminHandle {
+            node_id: config.node_id,
+            shared,
+            metrics_enabled: config.metrics_enabled,
+            data_dir: config.data_dir.clone(),
+            stopping: stopping.clone(),
+        };
+        let mut stopping = stopping.clone();
+        let stopped = async move {
+            // An error says that nobody is left who could ask.
+            let _ = stopping.wait_for(|is_stopping| *is_stopping).await;
+        };
+        let router = mortarmq_http::router(handle);
+        self.runtime.spawn(async move {
+            let _guard = threads::AbortOnPanic;
+            if let Err(error) = axum::serve(admin_listener, router).with_graceful_shutdown(stopped).await {
+                tracing::error!(%error, "the admin listener ended");
+            }
+        });
+        Ok(Addresses { client, admin })
+    }
+
+    fn bind(&self, key: &'static str, address: SocketAddr) -> Result<(TcpListener, SocketAddr), StartError> {
+        let failed = |source| StartError::Bind { key, address, source };
+        let listener = self.runtime.block_on(TcpListener::bind(address)).map_err(failed)?;
+        let bound = listener.local_addr().map_err(failed)?;
+        Ok((listener, bound))
+    }
+
+    /// Ends everything in order: connections, loop, storage threads, runtime; the lock goes last.
+    fn end(self) {
+        let Self { runtime, stop, mut all_closed, shared, threads, _lock } = self;
+        stop.send_replace(true);
+        let closed = runtime.block_on(async {
+            // Nobody ever sends; the channel ends with the last connection.
+            tokio::time::timeout(CLOSE_TIME, all_closed.recv()).await
+        });
+        if closed.is_err() {
+            tracing::warn!("some connections did not close within {} s", CLOSE_TIME.as_secs());
+        }
+        shared.send(Event::Stop);
+        for thread in threads {
+            // A panic in one of them has ended the process already.
+            let _ = thread.join();
+        }
+        runtime.shutdown_timeout(RUNTIME_TIME);
+    }
+}
+
+/// Leaves one core to the shard's loop.
+fn runtime() -> io::Result<Runtime> {
+    let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(cores.saturating_sub(1).max(1))
+        .thread_name("tokio")
+        .enable_all()
+        .build()
+}
+
+/// Waits for the first signal that asks for a stop.
+async fn stop_signal() -> io::Result<&'static str> {
+    use tokio::signal::unix::{SignalKind, signal};
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    tokio::select! {
+        _ = terminate.recv() => Ok("SIGTERM"),
+        _ = interrupt.recv() => Ok("SIGINT"),
+    }
+}
+
+/// A single node leads after a few fsyncs; what takes longer will not get better by waiting.
+const READY_TIME: Duration = Duration::from_secs(30);
+/// How long a stop waits for connections.
+const CLOSE_TIME: Duration = Duration::from_secs(10);
+const RUNTIME_TIME: Duration = Duration::from_secs(1);

@@ -1,0 +1,215 @@
+//! The shard's loop: the one thread that owns the node. It takes events, gives them to the node with the clocks, and
+//! hands out what the node asks for. It never blocks on anything but its own inbox.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender};
+use std::time::Duration;
+
+use mortarmq_node::{Node, Now, Output, QueryReply, TICK_MS};
+use mortarmq_types::{ConnectionId, MonotonicTime};
+use tokio::sync::oneshot;
+
+use crate::clock::NodeClock;
+use crate::connection::deliveries::unsent;
+use crate::event::{Event, ToConnection};
+use crate::journal_thread::JournalJob;
+use crate::outlet::Outlet;
+use crate::read_pool::ReadTask;
+use crate::recover::messages;
+use crate::segment_thread::SegmentJob;
+use crate::shared::Status;
+
+/// The loop's own end of every channel.
+pub(crate) struct Channels {
+    pub(crate) events: Receiver<Event>,
+    pub(crate) journal: Sender<JournalJob>,
+    pub(crate) segments: Sender<SegmentJob>,
+    pub(crate) reads: Sender<ReadTask>,
+    /// Told once, when the node serves: how many messages there are. Only then is the end of the log applied.
+    pub(crate) ready: SyncSender<u64>,
+}
+
+/// The node and everything it talks to.
+pub(crate) struct ShardLoop {
+    node: Node,
+    channels: Channels,
+    status: Arc<Status>,
+    clock: NodeClock,
+    outlets: HashMap<ConnectionId, Outlet>,
+    questions: HashMap<u64, oneshot::Sender<QueryReply>>,
+    last_question: u64,
+    next_tick: MonotonicTime,
+    journal_writes: u32,
+    is_ready_told: bool,
+    /// When a stop was asked for, the moment from which on nothing is waited for any more.
+    stop_by: Option<MonotonicTime>,
+}
+
+impl ShardLoop {
+    pub(crate) fn new(node: Node, channels: Channels, status: Arc<Status>) -> Self {
+        Self {
+            node,
+            channels,
+            status,
+            clock: NodeClock,
+            outlets: HashMap::new(),
+            questions: HashMap::new(),
+            last_question: 0,
+            next_tick: MonotonicTime::ZERO,
+            journal_writes: 0,
+            is_ready_told: false,
+            stop_by: None,
+        }
+    }
+
+    /// Turns until a stop was asked for and everything that was begun is written.
+    pub(crate) fn run(mut self) {
+        loop {
+            let first = match self.channels.events.recv_timeout(self.patience()) {
+                Ok(event) => Some(event),
+                Err(RecvTimeoutError::Timeout) => None,
+                Err(RecvTimeoutError::Disconnected) => return,
+            };
+            let now = self.clock.now();
+            if let Some(event) = first {
+                self.handle(now, event);
+                for _ in 1..EVENTS_PER_TURN {
+                    let Ok(event) = self.channels.events.try_recv() else { break };
+                    self.handle(now, event);
+                }
+            }
+            self.dispatch_outputs(now);
+            if self.tick_if_due(now) {
+                self.dispatch_outputs(now);
+            }
+            self.tell_status();
+            if self.is_stopped(now) {
+                return;
+            }
+        }
+    }
+
+    /// How long nothing needs to be done.
+    fn patience(&self) -> Duration {
+        let now = self.clock.now().monotonic;
+        let wake = self.node.next_wake().map_or(self.next_tick, |wake| wake.min(self.next_tick));
+        // At least a millisecond, the unit of the clock: what is due within it is not worth a turn that finds nothing.
+        Duration::from_millis(wake.since_ms(now).clamp(1, TICK_MS))
+    }
+
+    /// Ticks if it is time to; says whether it was. What came in this turn has had its chance before: a pull that does
+    /// not wait would otherwise be over before anything was looked for.
+    fn tick_if_due(&mut self, now: Now) -> bool {
+        let is_woken = self.node.next_wake().is_some_and(|wake| wake <= now.monotonic);
+        let is_due = is_woken || now.monotonic >= self.next_tick;
+        if is_due {
+            self.node.handle_tick(now);
+            self.next_tick = now.monotonic.after_ms(TICK_MS);
+        }
+        is_due
+    }
+
+    fn handle(&mut self, now: Now, event: Event) {
+        match event {
+            Event::Requests { connection, requests } => self.node.handle_requests(now, connection, requests),
+            Event::JournalWritten { ready_number } => {
+                self.journal_writes -= 1;
+                self.node.handle_journal_written(now, ready_number);
+            }
+            Event::SegmentsWritten { ticket } => self.node.handle_segments_written(now, ticket),
+            Event::ReadDone { ticket, result } => self.node.handle_read(now, ticket, result),
+            Event::Unsent { connection, subscription, unsent } => {
+                self.node.handle_unsent(now, connection, subscription, unsent);
+            }
+            Event::Connected { connection, outlet } => {
+                self.outlets.insert(connection, outlet);
+                self.node.handle_connected(connection);
+            }
+            Event::Disconnected { connection } => {
+                self.outlets.remove(&connection);
+                self.node.handle_disconnected(now, connection);
+            }
+            Event::Query { question, answer } => {
+                self.last_question += 1;
+                self.questions.insert(self.last_question, answer);
+                self.node.handle_query(now, self.last_question, question);
+            }
+            Event::Gauges { answer } => {
+                // Whoever asked may have gone.
+                let _ = answer.send(self.node.gauges());
+            }
+            Event::Stop => self.stop_by = Some(now.monotonic.after_ms(STOP_MS)),
+        }
+    }
+
+    fn dispatch_outputs(&mut self, now: Now) {
+        while let Some(output) = self.node.poll_output(now) {
+            match output {
+                Output::Journal { ready_number, batch } => {
+                    self.journal_writes += 1;
+                    let job = JournalJob { ready_number, batch };
+                    self.channels.journal.send(job).expect("the journal thread ends after this loop");
+                }
+                Output::Segments { ticket, work } => {
+                    let job = SegmentJob { ticket, work };
+                    self.channels.segments.send(job).expect("the segment thread ends after this loop");
+                }
+                Output::Read { ticket, job } => {
+                    let task = ReadTask { ticket, job };
+                    self.channels.reads.send(task).expect("the read pool ends after this loop");
+                }
+                Output::Replies { connection, replies } => self.tell(connection, ToConnection::Replies(replies)),
+                Output::PullEnded { connection, subscription, position, result } => {
+                    self.tell(connection, ToConnection::PullEnded { subscription, position, result });
+                }
+                Output::Deliveries { connection, subscription, messages } => {
+                    let message = ToConnection::Deliveries { subscription, messages };
+                    let refused = match self.outlets.get(&connection) {
+                        Some(outlet) => outlet.send(message).err(),
+                        None => Some(message),
+                    };
+                    if let Some(ToConnection::Deliveries { messages, .. }) = refused {
+                        let unsent = messages.iter().map(unsent).collect();
+                        self.node.handle_unsent(now, connection, subscription, unsent);
+                    }
+                }
+                Output::Query { query, reply } => {
+                    if let Some(answer) = self.questions.remove(&query) {
+                        // Whoever asked may have gone.
+                        let _ = answer.send(*reply);
+                    }
+                }
+                Output::Role { is_leader } => tracing::info!(is_leader, "the node's role"),
+            }
+        }
+    }
+
+    /// Sends to a connection. Answers to one that is gone are dropped: nobody is left to read them.
+    fn tell(&self, connection: ConnectionId, message: ToConnection) {
+        if let Some(outlet) = self.outlets.get(&connection) {
+            let _ = outlet.send(message);
+        }
+    }
+
+    fn tell_status(&mut self) {
+        let is_ready = self.node.is_ready();
+        self.status.is_ready.store(is_ready, Ordering::Relaxed);
+        self.status.quorum_state.store(self.node.quorum_state(), Ordering::Relaxed);
+        if is_ready && !self.is_ready_told {
+            self.is_ready_told = true;
+            // Whoever waited for it may have given up.
+            let _ = self.channels.ready.try_send(messages(&self.node));
+        }
+    }
+
+    fn is_stopped(&self, now: Now) -> bool {
+        self.stop_by.is_some_and(|stop_by| self.journal_writes == 0 || now.monotonic >= stop_by)
+    }
+}
+
+/// Most events between two looks at the clock and the outputs.
+const EVENTS_PER_TURN: usize = 512;
+/// How long a stop waits for the journal.
+const STOP_MS: u64 = 5000;

@@ -1,0 +1,56 @@
+//! What all connections of a process share.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU8};
+use std::sync::mpsc;
+use std::time::Instant;
+
+use tokio::sync::Semaphore;
+
+use crate::clock::NodeClock;
+use crate::event::Event;
+use crate::metrics::Metrics;
+
+/// What all connections of a process share.
+pub(crate) struct Shared {
+    events: mpsc::Sender<Event>,
+    pub(crate) clock: NodeClock,
+    pub(crate) receive_budget: Arc<Semaphore>,
+    pub(crate) metrics: Arc<Metrics>,
+    pub(crate) status: Arc<Status>,
+}
+
+/// What the shard's loop shows of itself without being asked.
+pub(crate) struct Status {
+    pub(crate) started: Instant,
+    /// Whether the node serves.
+    pub(crate) is_ready: AtomicBool,
+    /// 0 healthy, 1 soft, 2 read-only.
+    pub(crate) quorum_state: AtomicU8,
+}
+
+impl Status {
+    /// A node that does not serve yet.
+    pub(crate) fn new() -> Self {
+        Self { started: Instant::now(), is_ready: AtomicBool::new(false), quorum_state: AtomicU8::new(READ_ONLY) }
+    }
+}
+
+const READ_ONLY: u8 = 2;
+
+impl Shared {
+    pub(crate) fn new(
+        events: mpsc::Sender<Event>,
+        receive_budget_bytes: u64,
+        metrics: Arc<Metrics>,
+        status: Arc<Status>,
+    ) -> Self {
+        let permits = usize::try_from(receive_budget_bytes).unwrap_or(usize::MAX).min(Semaphore::MAX_PERMITS);
+        Self { events, clock: NodeClock, receive_budget: Arc::new(Semaphore::new(permits)), metrics, status }
+    }
+
+    /// Gives an event to the shard's loop. Once the loop has ended nobody is left to care.
+    pub(crate) fn send(&self, event: Event) {
+        let _ = self.events.send(event);
+    }
+}
