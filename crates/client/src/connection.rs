@@ -1,0 +1,301 @@
+//! The task that owns the socket: it connects, moves bytes between socket and engine, and connects again.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use bytes::{Buf, BytesMut};
+use mortarmq_wire::frame::KEEPALIVE_TIMEOUT_MS;
+use mortarmq_wire::ops::{Connect, ConnectOk};
+use mortarmq_wire::{Op, Outcome, ServerFrame, Split, split_frame};
+use tokio::io::{AsyncReadExt, AsyncWriteExt, Interest};
+use tokio::net::TcpStream;
+use tokio::time::{Duration, Instant, Sleep, sleep, sleep_until, timeout};
+
+use crate::backoff::Backoff;
+use crate::engine::{Shared, Turn};
+use crate::errors::{ClientError, ServerError};
+use crate::options::ClientOptions;
+
+/// Opens connections, to one server after the other.
+#[derive(Debug)]
+pub(crate) struct Dialer {
+    options: ClientOptions,
+    /// The server that is tried next: after a failure the one behind it.
+    next_server: usize,
+    backoff: Backoff,
+}
+
+/// A connection whose CONNECT was answered OK, and what was read behind that.
+#[derive(Debug)]
+pub(crate) struct Connected {
+    stream: TcpStream,
+    read: BytesMut,
+    /// When the broker was last heard.
+    heard_at: Instant,
+}
+
+/// Why a connection could not be opened.
+#[derive(Debug)]
+enum DialError {
+    /// The broker does not want this client; trying again changes nothing.
+    Refused(ServerError),
+    Failed(String),
+}
+
+impl Dialer {
+    pub(crate) fn new(options: ClientOptions) -> Self {
+        Self { backoff: Backoff::new(&options.reconnect), next_server: 0, options }
+    }
+
+    /// Opens the first connection: each server once, and again until `give_up_after` if that is set.
+    pub(crate) async fn connect(&mut self) -> Result<Connected, ClientError> {
+        let started = Instant::now();
+        loop {
+            let reason = match self.round().await {
+                Ok(connected) => return Ok(connected),
+                Err(DialError::Refused(error)) => return Err(Box::new(error).into()),
+                Err(DialError::Failed(reason)) => reason,
+            };
+            let give_up_after = self.options.reconnect.give_up_after.unwrap_or_default();
+            if started.elapsed() >= give_up_after {
+                return Err(ClientError::Unreachable { servers: self.options.servers.join(", "), reason });
+            }
+            sleep(self.backoff.next_wait()).await;
+        }
+    }
+
+    /// Opens a connection in place of a lost one.
+    async fn reconnect(&mut self) -> Result<Connected, ClientError> {
+        let lost_at = Instant::now();
+        loop {
+            sleep(self.backoff.next_wait()).await;
+            let reason = match self.round().await {
+                Ok(connected) => return Ok(connected),
+                Err(DialError::Refused(error)) => return Err(Box::new(error).into()),
+                Err(DialError::Failed(reason)) => reason,
+            };
+            let waited = lost_at.elapsed();
+            if self.options.reconnect.give_up_after.is_some_and(|limit| waited >= limit) {
+                return Err(ClientError::GaveUp { waited, reason, outcome: Outcome::Unknown });
+            }
+        }
+    }
+
+    /// Tries each server once. Refused only if every one of them refuses.
+    async fn round(&mut self) -> Result<Connected, DialError> {
+        let mut refused = None;
+        let mut failed = None;
+        for _ in 0..self.options.servers.len() {
+            let server = &self.options.servers[self.next_server % self.options.servers.len()];
+            let attempt = timeout(self.options.connect_timeout, open(server, &self.options)).await;
+            let error = match attempt {
+                Ok(Ok(connected)) => return Ok(connected),
+                Ok(Err(error)) => error,
+                Err(_) => DialError::Failed(format!("{server}: no answer for {:?}", self.options.connect_timeout)),
+            };
+            self.next_server = self.next_server.wrapping_add(1);
+            match error {
+                DialError::Refused(error) => refused = Some(error),
+                DialError::Failed(reason) => failed = Some(reason),
+            }
+        }
+        Err(match (failed, refused) {
+            (None, Some(error)) => DialError::Refused(error),
+            (reason, _) => DialError::Failed(reason.unwrap_or_else(|| "no address is given".to_owned())),
+        })
+    }
+}
+
+/// Serves a client until it is closed or gives up.
+pub(crate) async fn run(shared: Arc<Shared>, mut dialer: Dialer, mut connected: Connected) {
+    let _ending = Ending(Arc::clone(&shared));
+    loop {
+        let connected_at = Instant::now();
+        shared.with(|engine| engine.connected(connected_at));
+        let Err(reason) = serve(&shared, &mut connected).await else { return };
+        tracing::warn!(reason, "the connection is lost; what is not answered will be sent again");
+        shared.with(|engine| engine.disconnected());
+        if connected_at.elapsed() >= STEADY {
+            dialer.backoff.reset();
+        }
+        connected = tokio::select! {
+            dialed = dialer.reconnect() => match dialed {
+                Ok(connected) => connected,
+                Err(error) => return shared.end(&error),
+            },
+            () = given_up(&shared) => return,
+        };
+    }
+}
+
+/// Waits until nobody needs a connection any more.
+async fn given_up(shared: &Shared) {
+    while !shared.with(|engine| engine.is_given_up()) {
+        shared.wake.notified().await;
+    }
+}
+
+/// Ends the client with its task, however that ends: a receipt must not wait for a task that is gone.
+#[derive(Debug)]
+struct Ending(Arc<Shared>);
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        self.0.end(&ClientError::Closed { outcome: Outcome::Unknown });
+    }
+}
+
+/// Connects to one server and introduces the client.
+async fn open(server: &str, options: &ClientOptions) -> Result<Connected, DialError> {
+    let told = |error: &dyn std::fmt::Display| DialError::Failed(format!("{server}: {error}"));
+    let mut stream = TcpStream::connect(server).await.map_err(|error| told(&error))?;
+    // Frames are gathered here already; waiting for more in the kernel only adds delay.
+    stream.set_nodelay(true).map_err(|error| told(&error))?;
+    let mut write = BytesMut::new();
+    let name = &options.name[..options.name.floor_char_boundary(usize::from(u8::MAX))];
+    let connect = Connect { token: &options.token, client_name: name.as_bytes() };
+    connect.encode(&mut write).map_err(|error| told(&error))?;
+    stream.write_all(&write).await.map_err(|error| told(&error))?;
+    let mut read = BytesMut::with_capacity(READ_CHUNK);
+    loop {
+        if let Some(consumed) = introduced(&read).map_err(|error| match error {
+            DialError::Failed(reason) => told(&reason),
+            refused @ DialError::Refused(_) => refused,
+        })? {
+            read.advance(consumed);
+            return Ok(Connected { stream, read, heard_at: Instant::now() });
+        }
+        if stream.read_buf(&mut read).await.map_err(|error| told(&error))? == 0 {
+            return Err(told(&"the connection was closed before CONNECT was answered"));
+        }
+    }
+}
+
+/// Looks for the answer to CONNECT. Returns how many bytes it takes once it is there.
+fn introduced(read: &[u8]) -> Result<Option<usize>, DialError> {
+    let failed = |error: &dyn std::fmt::Display| DialError::Failed(error.to_string());
+    let Split::Frame { op, payload, consumed } = split_frame(read).map_err(|error| failed(&error))? else {
+        return Ok(None);
+    };
+    match ServerFrame::decode(op, payload).map_err(|error| failed(&error))? {
+        ServerFrame::Ok(answer) if answer.request_op == Op::Connect => {
+            ConnectOk::decode(answer.result).map_err(|error| failed(&error))?;
+            Ok(Some(consumed))
+        }
+        ServerFrame::Error(answer) => {
+            let error = ServerError::from_answer(&answer);
+            Err(if error.retry_helps() { failed(&error) } else { DialError::Refused(error) })
+        }
+        ServerFrame::Ok(_) | ServerFrame::Message(_) => Err(failed(&"CONNECT was not what the broker answered")),
+    }
+}
+
+/// Moves bytes until the client is closed (`Ok`) or the connection is of no more use.
+async fn serve(shared: &Shared, connected: &mut Connected) -> Result<(), String> {
+    let Connected { stream, read, heard_at } = connected;
+    let mut write = BytesMut::new();
+    let mut timer = std::pin::pin!(sleep_until(*heard_at));
+    loop {
+        let turn = write_out(shared, stream, &mut write)?;
+        if turn.is_finished && write.is_empty() {
+            // All is answered; how the peer takes the end does not matter any more.
+            let _ = stream.shutdown().await;
+            return Ok(());
+        }
+        arm(timer.as_mut(), turn.deadline.min(*heard_at + SILENCE));
+        let interest = if write.is_empty() { Interest::READABLE } else { Interest::READABLE | Interest::WRITABLE };
+        tokio::select! {
+            ready = stream.ready(interest) => {
+                if ready.map_err(|error| error.to_string())?.is_readable() {
+                    read_in(shared, stream, read, heard_at)?;
+                }
+            }
+            // Others get to run first: what they add meanwhile goes out with the same write.
+            () = shared.wake.notified(), if write.is_empty() => tokio::task::yield_now().await,
+            () = timer.as_mut() => {
+                let now = Instant::now();
+                if now >= *heard_at + SILENCE {
+                    return Err(format!("the broker was silent for {SILENCE:?}"));
+                }
+                shared.with(|engine| engine.on_timer(now));
+            }
+        }
+    }
+}
+
+/// Writes what there is until the socket takes no more, many frames at a time.
+fn write_out(shared: &Shared, stream: &TcpStream, write: &mut BytesMut) -> Result<Turn, String> {
+    loop {
+        while !write.is_empty() {
+            match stream.try_write(write) {
+                Ok(written) => write.advance(written),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Err(error) => return Err(error.to_string()),
+            }
+        }
+        if !write.is_empty() {
+            return Ok(shared.with(|engine| engine.turn()));
+        }
+        write.clear();
+        let turn = shared.with(|engine| engine.take_turn(write));
+        if write.is_empty() {
+            return Ok(turn);
+        }
+    }
+}
+
+/// Reads a chunk and lets the engine take the frames that are whole.
+fn read_in(shared: &Shared, stream: &TcpStream, read: &mut BytesMut, heard_at: &mut Instant) -> Result<(), String> {
+    if read.capacity() - read.len() < READ_CHUNK / 4 {
+        read.reserve(READ_CHUNK);
+    }
+    match stream.try_read_buf(read) {
+        Ok(0) => Err("the broker closed the connection".to_owned()),
+        Ok(_) => {
+            *heard_at = Instant::now();
+            let needed = shared.with(|engine| engine.on_bytes(read, *heard_at))?;
+            read.reserve(needed);
+            Ok(())
+        }
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(()),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+fn arm(timer: Pin<&mut Sleep>, deadline: Instant) {
+    if timer.deadline() != deadline {
+        timer.reset(deadline);
+    }
+}
+
+/// How much is read at once.
+const READ_CHUNK: usize = 256 * 1024;
+/// A connection that held so long was a good one, so the next is tried without a long wait. One that is closed as
+/// soon as it stands must not be opened again and again in a hurry.
+const STEADY: Duration = Duration::from_secs(2);
+/// A peer that says nothing for so long, though it is asked every 15 s, is taken for dead.
+const SILENCE: Duration = Duration::from_millis(KEEPALIVE_TIMEOUT_MS);
+
+#[cfg(test)]
+mod tests {
+    use bytes::BytesMut;
+    use tokio::net::{TcpListener, TcpStream};
+    use tokio::time::Instant;
+
+    use super::{Connected, SILENCE, serve};
+    use crate::engine::Shared;
+    use crate::options::ReconnectOptions;
+
+    #[tokio::test]
+    async fn a_connection_is_given_up_when_the_broker_was_silent_for_45_s() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+        let stream = TcpStream::connect(listener.local_addr().expect("bound")).await.expect("it listens");
+        let shared = Shared::new(ReconnectOptions::default());
+        shared.with(|engine| engine.connected(Instant::now()));
+        let heard_at = Instant::now().checked_sub(SILENCE).expect("the machine is up for 45 s");
+        let mut connected = Connected { stream, read: BytesMut::new(), heard_at };
+        let reason = serve(&shared, &mut connected).await.expect_err("nobody answers");
+        assert_eq!(reason, "the broker was silent for 45s");
+    }
+}

@@ -1,0 +1,118 @@
+//! Settles on their way: gathered into SETTLE frames, one in flight at a time, repeated until each is answered.
+
+use std::collections::VecDeque;
+
+use bytes::{Bytes, BytesMut};
+use mortarmq_types::{DeliveryId, Partition, Seq};
+use mortarmq_wire::frame::MAX_BATCH_ITEMS;
+use mortarmq_wire::ops::{Settle, SettleItem, SettleKind};
+use mortarmq_wire::{EncodeError, List};
+use tokio::sync::oneshot;
+
+use super::effects::SettleResult;
+use crate::delivery::Delivery;
+
+/// What is to become of one delivery.
+#[derive(Debug)]
+pub(crate) struct Item {
+    pub(crate) kind: SettleKind,
+    pub(crate) message: MessageId,
+    pub(crate) delivery_id: DeliveryId,
+    pub(crate) ownership_epoch: u64,
+    pub(crate) delay_ms: u32,
+    pub(crate) error_text: Bytes,
+    /// Who waits for the answer; nobody for what the client does by itself.
+    pub(crate) reply: Option<oneshot::Sender<SettleResult>>,
+}
+
+/// A message of the subscription's topic.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct MessageId {
+    pub(crate) partition: Partition,
+    pub(crate) seq: Seq,
+}
+
+impl Item {
+    pub(crate) fn of(delivery: &Delivery, kind: SettleKind) -> Self {
+        Self {
+            kind,
+            message: MessageId { partition: delivery.partition, seq: delivery.seq },
+            delivery_id: delivery.delivery_id,
+            ownership_epoch: delivery.ownership_epoch,
+            delay_ms: 0,
+            error_text: Bytes::new(),
+            reply: None,
+        }
+    }
+}
+
+/// # Invariants
+/// 1. An item is in the queue or in flight until it is answered for good; it is never dropped and never in both.
+#[derive(Debug, Default)]
+pub(crate) struct Settles {
+    queue: VecDeque<Item>,
+    in_flight: Vec<Item>,
+}
+
+impl Settles {
+    pub(crate) fn push(&mut self, item: Item) {
+        self.queue.push_back(item);
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.queue.is_empty() && self.in_flight.is_empty()
+    }
+
+    /// Whether a frame should go out now.
+    pub(crate) fn wants_to_send(&self) -> bool {
+        self.in_flight.is_empty() && !self.queue.is_empty()
+    }
+
+    /// Appends a frame of what has gathered.
+    ///
+    /// # Errors
+    /// A frame that does not fit; error texts are cut short before they get here, so that cannot happen.
+    pub(crate) fn send(&mut self, subscription_id: u16, out: &mut BytesMut) -> Result<(), EncodeError> {
+        let count = self.queue.len().min(MAX_BATCH_ITEMS);
+        self.in_flight.extend(self.queue.drain(..count));
+        let items: Vec<SettleItem<'_>> = self.in_flight.iter().map(as_wire).collect();
+        Settle { subscription_id, items: List::from(&items[..]) }.encode(out)
+    }
+
+    /// Hands out what was in flight, to be answered one by one.
+    pub(crate) fn take_in_flight(&mut self) -> Vec<Item> {
+        std::mem::take(&mut self.in_flight)
+    }
+
+    /// Puts back what was not answered for good, in front and in its order.
+    pub(crate) fn put_back(&mut self, items: impl DoubleEndedIterator<Item = Item>) {
+        for item in items.rev() {
+            self.queue.push_front(item);
+        }
+    }
+
+    /// No answer will come on this connection any more: all of it is sent again on the next.
+    pub(crate) fn disconnected(&mut self) {
+        let items = self.take_in_flight();
+        self.put_back(items.into_iter());
+    }
+
+    /// Everything, for an end without answers.
+    pub(crate) fn take_all(&mut self) -> Vec<Item> {
+        let mut items = self.take_in_flight();
+        items.extend(self.queue.drain(..));
+        items
+    }
+}
+
+fn as_wire(item: &Item) -> SettleItem<'_> {
+    SettleItem {
+        kind: item.kind,
+        partition: item.message.partition,
+        seq: item.message.seq,
+        delivery_id: item.delivery_id,
+        ownership_epoch: item.ownership_epoch,
+        delay_ms: item.delay_ms,
+        error_text: &item.error_text,
+    }
+}

@@ -1,0 +1,414 @@
+//! A consumer's side of a group: its member, what it holds, its settles and its one pull.
+//!
+//! A member is bound to the connection here: after a cut the consumer subscribes anew, and what it held under the old
+//! member may still be settled until the broker says that its lease is lost.
+
+mod answers;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::BytesMut;
+use mortarmq_types::MemberId;
+use mortarmq_wire::ops::{Credit, CreditMode, Heartbeat, HeartbeatState, Pull, SettleKind, StartPolicy, Subscribe};
+use mortarmq_wire::{List, Outcome};
+use tokio::sync::{Notify, oneshot};
+use tokio::time::Instant;
+
+use super::effects::{DoneResult, Effect, Effects};
+use super::hand_over::HandOver;
+use super::link::{Link, Sent};
+use super::settles::{Item, Settles};
+use super::topic::TopicUse;
+use crate::backoff::Backoff;
+use crate::delivery::Delivery;
+use crate::errors::ClientError;
+use crate::options::{ConsumerOptions, ReconnectOptions};
+
+#[derive(Debug)]
+pub(crate) struct Subscription {
+    id: u32,
+    topic: TopicUse,
+    settings: Settings,
+    member: Option<Member>,
+    /// Whether a SUB is in flight.
+    is_requested: bool,
+    /// Whether the last SUB asked for pushes.
+    is_credit_asked: bool,
+    hand_over: HandOver,
+    settles: Settles,
+    pull: Option<PullRequest>,
+    heartbeat_at: Option<Instant>,
+    /// The broker refused something for now: nothing but heartbeats is sent until then.
+    retry_at: Option<Instant>,
+    backoff: Backoff,
+    refused_since: Option<Instant>,
+    give_up_after: Option<Duration>,
+    ready: Arc<Notify>,
+    opened: Option<oneshot::Sender<DoneResult>>,
+    closing: Option<Closing>,
+    ended: Option<ClientError>,
+    is_end_told: bool,
+}
+
+/// What a SUB says, each time.
+#[derive(Debug)]
+pub(crate) struct Settings {
+    group: String,
+    options: Vec<u8>,
+    start: StartPolicy,
+    credit_count: u16,
+    credit_bytes: u32,
+    is_renewing: bool,
+    heartbeat_every: Duration,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Member {
+    subscription_id: u16,
+    member_id: MemberId,
+    membership_epoch: u32,
+    assignment_epoch: u32,
+    is_pushed_to: bool,
+}
+
+#[derive(Debug)]
+struct PullRequest {
+    limits: PullLimits,
+    is_sent: bool,
+    reply: oneshot::Sender<DoneResult>,
+}
+
+/// What a pull asks for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PullLimits {
+    pub(crate) max_messages: u16,
+    pub(crate) max_bytes: u32,
+    pub(crate) wait_ms: u16,
+}
+
+#[derive(Debug, Default)]
+struct Closing {
+    is_leave_sent: bool,
+    reply: Option<oneshot::Sender<DoneResult>>,
+}
+
+/// What [`Subscription::next_delivery`] has.
+#[derive(Debug)]
+pub(crate) enum Next {
+    Delivery(Box<Delivery>),
+    Error(ClientError),
+    End,
+    Wait,
+}
+
+impl Settings {
+    pub(crate) fn new(group: &str, options: ConsumerOptions) -> Self {
+        Self {
+            group: group.to_owned(),
+            start: options.start,
+            credit_count: options.credit_messages.unwrap_or(Subscribe::GROUP_CREDIT_COUNT),
+            credit_bytes: options.credit_bytes.unwrap_or(Subscribe::GROUP_CREDIT_BYTES),
+            is_renewing: options.renew,
+            heartbeat_every: Duration::from_millis(session_ms(&options.options_json) / 3),
+            options: options.options_json.into_bytes(),
+        }
+    }
+}
+
+impl Subscription {
+    pub(crate) fn new(
+        id: u32,
+        topic: String,
+        settings: Settings,
+        reconnect: &ReconnectOptions,
+        opened: oneshot::Sender<DoneResult>,
+    ) -> Self {
+        Self {
+            id,
+            topic: TopicUse::new(topic),
+            settings,
+            member: None,
+            is_requested: false,
+            is_credit_asked: false,
+            hand_over: HandOver::default(),
+            settles: Settles::default(),
+            pull: None,
+            heartbeat_at: None,
+            retry_at: None,
+            backoff: Backoff::new(reconnect),
+            refused_since: None,
+            give_up_after: reconnect.give_up_after,
+            ready: Arc::new(Notify::new()),
+            opened: Some(opened),
+            closing: None,
+            ended: None,
+            is_end_told: false,
+        }
+    }
+
+    /// The topic, unless the consumer has ended.
+    pub(crate) const fn open_topic(&mut self) -> Option<&mut TopicUse> {
+        if self.ended.is_some() { None } else { Some(&mut self.topic) }
+    }
+
+    pub(crate) fn ready(&self) -> Arc<Notify> {
+        Arc::clone(&self.ready)
+    }
+
+    /// Whether pushes and pull answers with this handle are for this consumer.
+    pub(crate) fn is_known_as(&self, subscription_id: u16) -> bool {
+        self.member.is_some_and(|member| member.subscription_id == subscription_id)
+    }
+
+    /// Sends what may be sent.
+    pub(crate) fn pump(&mut self, link: &mut Link, effects: &mut Effects) {
+        for item in self.hand_over.take_releases() {
+            self.settles.push(item);
+        }
+        if self.hand_over.has_ready() {
+            effects.wake(&self.ready);
+        }
+        if self.ended.is_some() {
+            return;
+        }
+        let is_idle = self.settles.is_empty() && !self.is_requested;
+        if self.member.is_none() && is_idle && self.closing.is_some() {
+            return self.finish(effects);
+        }
+        let Some(topic_id) = self.topic.handle().filter(|_| link.is_up && self.retry_at.is_none()) else { return };
+        let Some(member) = self.member else {
+            if !self.is_requested {
+                self.send_subscribe(topic_id, link, effects);
+            }
+            return;
+        };
+        if member.is_pushed_to && self.closing.is_some() {
+            self.stop_pushes(member, link);
+        }
+        if self.settles.wants_to_send() {
+            let sent = self.settles.send(member.subscription_id, &mut link.out);
+            sent.expect("1024 items with error texts of 1 KiB fit a frame");
+            link.sent.push_back(Sent::Settle { subscription: self.id });
+        }
+        self.send_pull(member, &mut link.out);
+        if let Some(closing) = &mut self.closing
+            && self.settles.is_empty()
+            && !closing.is_leave_sent
+        {
+            closing.is_leave_sent = true;
+            member.heartbeat(HeartbeatState::Leave).encode(&mut link.out);
+            link.sent.push_back(Sent::Leave { subscription: self.id });
+        }
+    }
+
+    pub(crate) fn arrived(&mut self, delivery: Delivery, now: Instant) {
+        if self.closing.is_some() {
+            self.settles.push(Item::of(&delivery, SettleKind::Release));
+        } else {
+            self.hand_over.arrived(delivery, now);
+        }
+    }
+
+    pub(crate) fn next_delivery(&mut self) -> Next {
+        if let Some(delivery) = self.hand_over.pop_ready() {
+            return Next::Delivery(Box::new(delivery));
+        }
+        match &self.ended {
+            Some(error) if !self.is_end_told => {
+                self.is_end_told = true;
+                Next::Error(error.clone())
+            }
+            Some(_) => Next::End,
+            None if self.closing.is_some() => Next::End,
+            None => Next::Wait,
+        }
+    }
+
+    pub(crate) fn settle(&mut self, item: Item) {
+        if item.kind != SettleKind::Progress {
+            self.hand_over.set_settling(item.message, item.delivery_id, true);
+        }
+        self.settles.push(item);
+    }
+
+    /// Asks for messages; an earlier pull that nobody waits for any more is forgotten.
+    pub(crate) fn pull(&mut self, limits: PullLimits, reply: oneshot::Sender<DoneResult>) {
+        let is_open = self.pull.as_ref().is_some_and(|pull| pull.is_sent);
+        self.pull = Some(PullRequest { limits, is_sent: is_open, reply });
+    }
+
+    /// Gives everything back and leaves the group, after the settles under way.
+    pub(crate) fn close(&mut self, reply: Option<oneshot::Sender<DoneResult>>, effects: &mut Effects) {
+        if self.ended.is_some() {
+            self.is_end_told = true;
+            if let Some(reply) = reply {
+                effects.push(Effect::Done(reply, Ok(())));
+            }
+            return;
+        }
+        for item in self.hand_over.release_all() {
+            self.settles.push(item);
+        }
+        self.pull = None;
+        self.closing.get_or_insert_default().reply = reply;
+        effects.wake(&self.ready);
+    }
+
+    pub(crate) fn disconnected(&mut self) {
+        self.topic.disconnected();
+        self.member = None;
+        self.is_requested = false;
+        self.heartbeat_at = None;
+        self.settles.disconnected();
+        if let Some(pull) = &mut self.pull {
+            pull.is_sent = false;
+        }
+        if let Some(closing) = &mut self.closing {
+            closing.is_leave_sent = false;
+        }
+    }
+
+    pub(crate) fn deadline(&self) -> Option<Instant> {
+        let renewal = self.hand_over.next_renewal().filter(|_| self.member.is_some());
+        [self.retry_at, self.heartbeat_at, renewal].into_iter().flatten().min()
+    }
+
+    pub(crate) fn on_timer(&mut self, now: Instant, link: &mut Link) {
+        self.retry_at = self.retry_at.filter(|at| *at > now);
+        let Some(member) = self.member else { return };
+        if self.heartbeat_at.is_some_and(|at| at <= now) {
+            self.heartbeat_at = Some(now + self.settings.heartbeat_every);
+            member.heartbeat(HeartbeatState::Active).encode(&mut link.out);
+            link.sent.push_back(Sent::Heartbeat { subscription: self.id });
+        }
+        if self.hand_over.next_renewal().is_some_and(|at| at <= now) {
+            for item in self.hand_over.renewals(self.settings.is_renewing, now) {
+                self.settles.push(item);
+            }
+        }
+    }
+
+    /// Ends the consumer: everything that waits is told why.
+    pub(crate) fn end(&mut self, error: &ClientError, effects: &mut Effects) {
+        if self.ended.is_some() {
+            return;
+        }
+        let unsettled = error.clone().with_outcome(Outcome::Unknown);
+        for reply in self.settles.take_all().into_iter().filter_map(|item| item.reply) {
+            effects.push(Effect::Settled(reply, Err(unsettled.clone())));
+        }
+        // Nothing can be settled any more, so nothing of it is handed to anybody.
+        drop(self.hand_over.release_all());
+        let pull = self.pull.take().map(|pull| pull.reply);
+        let closing = self.closing.take().and_then(|closing| closing.reply);
+        for waiting in [self.opened.take(), pull, closing].into_iter().flatten() {
+            effects.push(Effect::Done(waiting, Err(error.clone())));
+        }
+        self.topic.disconnected();
+        self.member = None;
+        self.heartbeat_at = None;
+        self.retry_at = None;
+        // Whoever closes the client does not have to be told that it is closed.
+        self.is_end_told |= matches!(error, ClientError::Closed { .. });
+        self.ended = Some(error.clone());
+        effects.wake(&self.ready);
+    }
+
+    /// Whether nothing will happen here any more and nobody looks.
+    pub(crate) const fn is_finished(&self) -> bool {
+        self.ended.is_some() && self.is_end_told
+    }
+
+    pub(crate) const fn ended(&self) -> Option<&ClientError> {
+        self.ended.as_ref()
+    }
+
+    /// Before anything is given back: the broker would push it here again.
+    fn stop_pushes(&mut self, member: Member, link: &mut Link) {
+        let no_credit = Credit {
+            subscription_id: member.subscription_id,
+            membership_epoch: member.membership_epoch,
+            ownership_epoch: 0,
+            mode: CreditMode::Set,
+            credit_count: 0,
+            credit_bytes: Subscribe::GROUP_CREDIT_BYTES,
+        };
+        no_credit.encode(&mut link.out);
+        link.sent.push_back(Sent::Credit { subscription: self.id });
+        self.member = Some(Member { is_pushed_to: false, ..member });
+    }
+
+    fn send_subscribe(&mut self, topic_id: u16, link: &mut Link, effects: &mut Effects) {
+        let settings = &self.settings;
+        let credit_count = if self.closing.is_some() { 0 } else { settings.credit_count };
+        self.is_credit_asked = credit_count != 0;
+        let request = Subscribe {
+            group: &settings.group,
+            topic_id,
+            start: settings.start,
+            credit_count,
+            credit_bytes: settings.credit_bytes,
+            is_shared: true,
+            options: &settings.options,
+        };
+        match request.encode(&mut link.out) {
+            Ok(()) => {
+                self.is_requested = true;
+                link.sent.push_back(Sent::Subscribe { subscription: self.id });
+            }
+            Err(error) => self.end(&error.into(), effects),
+        }
+    }
+
+    fn send_pull(&mut self, member: Member, out: &mut BytesMut) {
+        let Some(pull) = self.pull.as_mut().filter(|pull| !pull.is_sent) else { return };
+        pull.is_sent = true;
+        let request = Pull {
+            subscription_id: member.subscription_id,
+            member_id: member.member_id,
+            membership_epoch: member.membership_epoch,
+            assignment_epoch: member.assignment_epoch,
+            ownership_epochs: List::default(),
+            max_msgs: pull.limits.max_messages,
+            max_bytes: pull.limits.max_bytes,
+            wait_ms: pull.limits.wait_ms,
+            min_bytes: 0,
+        };
+        request.encode(out).expect("a PULL without ownership epochs has a constant size");
+    }
+
+    /// Left, or nothing to leave.
+    fn finish(&mut self, effects: &mut Effects) {
+        if let Some(reply) = self.closing.as_mut().and_then(|closing| closing.reply.take()) {
+            effects.push(Effect::Done(reply, Ok(())));
+        }
+        self.end(&ClientError::Closed { outcome: Outcome::Refused }, effects);
+    }
+}
+
+impl Member {
+    const fn heartbeat(&self, state: HeartbeatState) -> Heartbeat {
+        Heartbeat {
+            subscription_id: self.subscription_id,
+            member_id: self.member_id,
+            membership_epoch: self.membership_epoch,
+            assignment_epoch: self.assignment_epoch,
+            state,
+        }
+    }
+}
+
+/// The session time that the options ask for; the broker's default otherwise. Bad JSON is the broker's to judge.
+fn session_ms(options_json: &str) -> u64 {
+    let options: Option<serde_json::Value> = serde_json::from_str(options_json).ok();
+    let asked = options.and_then(|options| options.get("session_ms")?.as_u64());
+    asked.unwrap_or(DEFAULT_SESSION_MS).clamp(MIN_SESSION_MS, MAX_SESSION_MS)
+}
+
+/// The group key `session_ms` where nobody set it (docs/reference/operations.md).
+const DEFAULT_SESSION_MS: u64 = 10_000;
+/// Below this the heartbeats would be a flood.
+const MIN_SESSION_MS: u64 = 300;
+/// A connection is given up after 45 s of silence, so rarer heartbeats would save nothing.
+const MAX_SESSION_MS: u64 = 60_000;

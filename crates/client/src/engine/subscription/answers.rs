@@ -1,0 +1,217 @@
+//! What the broker's answers mean for a subscription.
+
+use std::time::Duration;
+
+use mortarmq_types::{Position, TopicIncarnation};
+use mortarmq_wire::ops::{ItemCode, SettleKind, SettleOk, SubscribeOk};
+use mortarmq_wire::{ErrorCode, Op};
+use tokio::time::Instant;
+
+use super::super::effects::{DoneResult, Effect, Effects};
+use super::super::settles::Item;
+use super::{Member, Subscription};
+use crate::errors::{ClientError, ServerError};
+use crate::settler::SettleOutcome;
+
+impl Subscription {
+    /// The topic's handle on this connection, or that there is none.
+    pub(crate) fn resolved(&mut self, found: Option<(u16, TopicIncarnation)>, effects: &mut Effects) {
+        if let Err(error) = self.topic.resolved(found) {
+            self.end(&error, effects);
+        }
+    }
+
+    pub(crate) fn subscribed(&mut self, result: &[u8], now: Instant, effects: &mut Effects) {
+        self.is_requested = false;
+        match SubscribeOk::decode(result) {
+            Ok(ok) => {
+                self.member = Some(Member {
+                    subscription_id: ok.subscription_id,
+                    member_id: ok.member_id,
+                    membership_epoch: ok.membership_epoch,
+                    assignment_epoch: ok.assignment_epoch,
+                    is_pushed_to: self.is_credit_asked,
+                });
+                self.heartbeat_at = Some(now + self.settings.heartbeat_every);
+                self.succeeded();
+                if let Some(opened) = self.opened.take() {
+                    effects.push(Effect::Done(opened, Ok(())));
+                }
+            }
+            Err(reason) => self.end(&ClientError::BadAnswer { op: Op::Subscribe, reason }, effects),
+        }
+    }
+
+    pub(crate) fn subscribe_failed(&mut self, error: ServerError, now: Instant, effects: &mut Effects) {
+        self.is_requested = false;
+        if !self.is_retried(&error, now) {
+            self.end(&ClientError::from(Box::new(error)), effects);
+        }
+    }
+
+    /// A heartbeat, or that no more is wanted, was refused.
+    pub(crate) fn word_refused(&mut self, error: &ServerError, now: Instant) {
+        if error.known_code() == Some(ErrorCode::UnknownMember) {
+            self.join_again(now);
+        } else {
+            tracing::warn!(group = %self.settings.group, %error, "the broker refuses to hear from this member");
+        }
+    }
+
+    /// The last word was heard.
+    pub(crate) fn left(&mut self, effects: &mut Effects) {
+        self.finish(effects);
+    }
+
+    pub(crate) fn leave_failed(&mut self, error: &ServerError, now: Instant, effects: &mut Effects) {
+        match &mut self.closing {
+            Some(closing) if self.refused_since.is_none() && error.retry_helps() => {
+                closing.is_leave_sent = false;
+                self.is_retried(error, now);
+            }
+            // The member is gone already, or the broker will find out by itself when its session ends.
+            _ => self.finish(effects),
+        }
+    }
+
+    pub(crate) fn pulled(&mut self, result: DoneResult, effects: &mut Effects) {
+        if let Some(pull) = self.pull.take() {
+            effects.push(Effect::Done(pull.reply, result));
+        }
+    }
+
+    pub(crate) fn pull_failed(&mut self, error: ServerError, now: Instant, effects: &mut Effects) {
+        if let Some(pull) = &mut self.pull {
+            pull.is_sent = false;
+        }
+        if error.known_code() == Some(ErrorCode::UnknownMember) {
+            self.join_again(now);
+        } else if !self.is_retried(&error, now) {
+            self.pulled(Err(ClientError::from(Box::new(error))), effects);
+        }
+    }
+
+    pub(crate) fn settled(&mut self, result: &[u8], now: Instant, effects: &mut Effects) {
+        let items = self.settles.take_in_flight();
+        let ok = match SettleOk::decode(result, items.len()) {
+            Ok(ok) => ok,
+            Err(reason) => {
+                let error = ClientError::BadAnswer { op: Op::Settle, reason };
+                return items.into_iter().for_each(|item| self.settle_failed(item, error.clone(), now, effects));
+            }
+        };
+        let mut again = Vec::new();
+        for (item, code) in items.into_iter().zip(ok.codes) {
+            if let Some(item) = self.item_answered(item, code, ok.position, now, effects) {
+                again.push(item);
+            }
+        }
+        if again.is_empty() {
+            self.succeeded();
+        }
+        self.settles.put_back(again.into_iter());
+    }
+
+    /// The whole SETTLE was refused.
+    pub(crate) fn settles_failed(&mut self, error: ServerError, now: Instant, effects: &mut Effects) {
+        let items = self.settles.take_in_flight();
+        if error.known_code() == Some(ErrorCode::UnknownMember) {
+            self.settles.put_back(items.into_iter());
+            self.join_again(now);
+        } else if self.is_retried(&error, now) {
+            self.settles.put_back(items.into_iter());
+        } else {
+            let error = ClientError::from(Box::new(error));
+            items.into_iter().for_each(|item| self.settle_failed(item, error.clone(), now, effects));
+        }
+    }
+
+    /// Takes one item's code. Returns the item when it is to be sent again.
+    fn item_answered(
+        &mut self,
+        item: Item,
+        code: ItemCode,
+        position: Position,
+        now: Instant,
+        effects: &mut Effects,
+    ) -> Option<Item> {
+        let outcome = match code.error() {
+            None if code.is_ok() => SettleOutcome::Done,
+            Some(ErrorCode::StaleOwner) => SettleOutcome::Stale,
+            Some(ErrorCode::UnknownDelivery) => SettleOutcome::Unknown,
+            _ => {
+                let error = ServerError::from_code(code.number(), Op::Settle, String::new(), position);
+                if self.is_retried(&error, now) {
+                    return Some(item);
+                }
+                self.settle_failed(item, ClientError::from(Box::new(error)), now, effects);
+                return None;
+            }
+        };
+        let (id, delivery_id) = (item.message, item.delivery_id);
+        match (outcome, item.kind) {
+            (SettleOutcome::Done, SettleKind::Progress) => self.hand_over.renewed(id, delivery_id, true, now),
+            (SettleOutcome::Done, SettleKind::Ack | SettleKind::DeadLetter) => {
+                self.hand_over.settled(id, delivery_id, false);
+            }
+            (SettleOutcome::Done, SettleKind::Nack | SettleKind::Release) => {
+                self.hand_over.settled(id, delivery_id, true);
+            }
+            (SettleOutcome::Stale | SettleOutcome::Unknown, _) => self.hand_over.lost(id, delivery_id),
+        }
+        if let Some(reply) = item.reply {
+            effects.push(Effect::Settled(reply, Ok(outcome)));
+        }
+        None
+    }
+
+    fn settle_failed(&mut self, item: Item, error: ClientError, now: Instant, effects: &mut Effects) {
+        if item.kind == SettleKind::Progress {
+            self.hand_over.renewed(item.message, item.delivery_id, false, now);
+        } else {
+            self.hand_over.set_settling(item.message, item.delivery_id, false);
+        }
+        if let Some(reply) = item.reply {
+            effects.push(Effect::Settled(reply, Err(error)));
+        }
+    }
+
+    /// The broker knows this member no more: the consumer joins anew, after a pause so that it cannot spin.
+    fn join_again(&mut self, now: Instant) {
+        if self.member.take().is_some() {
+            self.heartbeat_at = None;
+            let wait = self.backoff.next_wait();
+            self.pause_until(now + wait);
+        }
+        if let Some(pull) = &mut self.pull {
+            pull.is_sent = false;
+        }
+        if let Some(closing) = &mut self.closing {
+            closing.is_leave_sent = false;
+        }
+    }
+
+    /// Whether what met this error is to be repeated; if so, after the pause that begins now.
+    fn is_retried(&mut self, error: &ServerError, now: Instant) -> bool {
+        let since = *self.refused_since.get_or_insert(now);
+        let is_time_up = self.give_up_after.is_some_and(|limit| now.duration_since(since) >= limit);
+        if !error.retry_helps() || is_time_up {
+            return false;
+        }
+        let wait = match error.retry_after_ms {
+            0 => self.backoff.next_wait(),
+            ms => Duration::from_millis(u64::from(ms)),
+        };
+        self.pause_until(now + wait);
+        true
+    }
+
+    fn pause_until(&mut self, until: Instant) {
+        self.retry_at = self.retry_at.max(Some(until));
+    }
+
+    fn succeeded(&mut self) {
+        self.refused_since = None;
+        self.backoff.reset();
+    }
+}

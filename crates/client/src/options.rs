@@ -1,0 +1,121 @@
+//! What a program may choose. Every default is the one that loses nothing.
+
+use std::time::Duration;
+
+use mortarmq_wire::ops::StartPolicy;
+
+/// How a client reaches the broker.
+#[derive(Clone)]
+pub struct ClientOptions {
+    /// Addresses (`host:port`) that are tried in turn. Any node takes any request.
+    pub servers: Vec<String>,
+    /// The token; empty where the broker asks for none.
+    pub token: Vec<u8>,
+    /// What the client calls itself in the broker's logs; cut to 255 bytes.
+    pub name: String,
+    /// How long one attempt to connect may take, its CONNECT included.
+    pub connect_timeout: Duration,
+    /// How a lost connection is opened again, and how long a request is repeated.
+    pub reconnect: ReconnectOptions,
+}
+
+impl Default for ClientOptions {
+    fn default() -> Self {
+        Self {
+            servers: vec!["127.0.0.1:7188".to_owned()],
+            token: Vec::new(),
+            name: "mortarmq-client".to_owned(),
+            connect_timeout: Duration::from_secs(5),
+            reconnect: ReconnectOptions::default(),
+        }
+    }
+}
+
+/// Leaves the token out: what is printed ends up in logs.
+impl std::fmt::Debug for ClientOptions {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter
+            .debug_struct("ClientOptions")
+            .field("servers", &self.servers)
+            .field("token_bytes", &self.token.len())
+            .field("name", &self.name)
+            .field("connect_timeout", &self.connect_timeout)
+            .field("reconnect", &self.reconnect)
+            .finish()
+    }
+}
+
+/// Waiting between attempts, with jitter, so that the clients of a restarted broker do not come all at once.
+#[derive(Clone, Debug)]
+pub struct ReconnectOptions {
+    /// The first wait. Each one after it is twice as long.
+    ///
+    /// # Units
+    /// Milliseconds.
+    pub initial_ms: u64,
+    /// The longest wait.
+    ///
+    /// # Units
+    /// Milliseconds.
+    pub max_ms: u64,
+    /// How long the client goes on without success, at connecting and at any request that the broker refuses for now.
+    /// `None`: for ever, apart from the first connect, which then tries each server once.
+    pub give_up_after: Option<Duration>,
+}
+
+impl Default for ReconnectOptions {
+    fn default() -> Self {
+        Self { initial_ms: 50, max_ms: 2_000, give_up_after: None }
+    }
+}
+
+/// How a producer publishes.
+#[derive(Clone, Debug)]
+pub struct ProducerOptions {
+    /// The partition of all its messages. `None`: by key, else round-robin.
+    pub partition: Option<u16>,
+    /// The producer's identity, for a caller who keeps one; never 0 and never shared. `None` (advised): drawn at
+    /// random, and drawn anew when the broker has forgotten it. A given one ends with the first number that cannot be
+    /// used again.
+    pub producer_id: Option<u64>,
+    /// How many messages may be unanswered; further sends wait. Taken as 1 to 1024: the broker remembers 1024 numbers
+    /// of a producer, and a repeat must still be among them.
+    pub max_outstanding: usize,
+}
+
+impl Default for ProducerOptions {
+    fn default() -> Self {
+        Self { partition: None, producer_id: None, max_outstanding: 512 }
+    }
+}
+
+/// How a consumer subscribes.
+#[derive(Clone, Debug)]
+pub struct ConsumerOptions {
+    /// How many messages the broker may push ahead of their settling; 0 pushes nothing (then [`pull`]), `None` is the
+    /// group's own window.
+    ///
+    /// [`pull`]: crate::Consumer::pull
+    pub credit_messages: Option<u16>,
+    /// How many bytes of them; `None` is the group's own window.
+    pub credit_bytes: Option<u32>,
+    /// A JSON object of group settings; empty is `{}`.
+    pub options_json: String,
+    /// Where the group begins if this subscription creates it. [`StartPolicy::FromSequence`] takes `start` in the
+    /// options.
+    pub start: StartPolicy,
+    /// Whether leases are renewed until their messages are settled. Without it a lease just runs out.
+    pub renew: bool,
+}
+
+impl Default for ConsumerOptions {
+    fn default() -> Self {
+        Self {
+            credit_messages: None,
+            credit_bytes: None,
+            options_json: String::new(),
+            start: StartPolicy::Earliest,
+            renew: true,
+        }
+    }
+}

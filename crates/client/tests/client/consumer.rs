@@ -1,0 +1,227 @@
+use std::time::Duration;
+
+use mortarmq_client::{Consumer, ConsumerOptions, Delivery, ErrorCode, SettleOutcome};
+use mortarmq_types::Cause;
+use mortarmq_wire::ops::SettleKind;
+
+use crate::fake::{Fake, Fault, Seen};
+use crate::{connect, soon};
+
+async fn next(consumer: &mut Consumer) -> Delivery {
+    soon("a delivery", consumer.next()).await.expect("the consumer goes on").expect("and has not failed")
+}
+
+async fn has_none(consumer: &mut Consumer) -> bool {
+    tokio::time::timeout(Duration::from_millis(50), consumer.next()).await.is_err()
+}
+
+fn text(delivery: &Delivery) -> &str {
+    std::str::from_utf8(&delivery.value).expect("tests publish text")
+}
+
+/// Every settle that arrived, but renewals, in order.
+fn settles(fake: &Fake) -> Vec<(SettleKind, u64)> {
+    let items = fake.seen().into_iter().filter_map(|seen| match seen {
+        Seen::Settle { items } => Some(items),
+        _ => None,
+    });
+    items.flatten().filter(|(kind, _)| *kind != SettleKind::Progress).collect()
+}
+
+#[tokio::test]
+async fn p8_messages_of_a_key_are_handed_over_one_after_another_and_others_freely() {
+    let fake = Fake::start(&["orders"]).await;
+    for (key, value) in [("a", "a1"), ("a", "a2"), ("", "x"), ("b", "b1"), ("a", "a3")] {
+        fake.state().put(key, value);
+    }
+    let client = connect(&fake).await;
+    let mut consumer = client.consumer("orders", "billing", ConsumerOptions::default()).await.unwrap();
+    let settler = consumer.settler();
+    let mut held = Vec::new();
+    for expected in ["a1", "x", "b1"] {
+        held.push(next(&mut consumer).await);
+        assert_eq!(text(held.last().unwrap()), expected);
+    }
+    assert!(has_none(&mut consumer).await, "a2 waits for a1");
+    assert_eq!(settler.ack(&held[0]).await, Ok(SettleOutcome::Done));
+    let second = next(&mut consumer).await;
+    assert_eq!((text(&second), &second.key[..]), ("a2", &b"a"[..]));
+    assert_eq!(settler.nack(&second, 0, "later").await, Ok(SettleOutcome::Done));
+    let again = next(&mut consumer).await;
+    assert_eq!((text(&again), again.cause, again.previous), ("a2", Cause::Nacked, Some(second.delivery_id)));
+    assert!(has_none(&mut consumer).await, "a3 waits for a2, also for its second delivery");
+    settler.ack(&again).await.unwrap();
+    assert_eq!(text(&next(&mut consumer).await), "a3");
+}
+
+#[tokio::test]
+async fn p6_settle_is_repeated_until_it_is_answered_also_over_a_new_connection() {
+    for fault in [Fault::CutBefore, Fault::CutAfter, Fault::Refuse(ErrorCode::Backpressure)] {
+        let mut settles_seen = 0;
+        let fake = Fake::start_with(&["orders"], move |seen| {
+            settles_seen += usize::from(matches!(seen, Seen::Settle { .. }));
+            if settles_seen == 1 && matches!(seen, Seen::Settle { .. }) { fault } else { Fault::None }
+        })
+        .await;
+        fake.state().put("", "a");
+        let client = connect(&fake).await;
+        let mut consumer = client.consumer("orders", "billing", ConsumerOptions::default()).await.unwrap();
+        let delivery = next(&mut consumer).await;
+        let outcome = soon("the settle", consumer.settler().ack(&delivery)).await;
+        assert_eq!(outcome, Ok(SettleOutcome::Done), "{fault:?}");
+        let acks = settles(&fake);
+        assert_eq!(acks, [(SettleKind::Ack, delivery.delivery_id.get()); 2], "{fault:?}");
+        assert!(fake.state().settled.contains(&1));
+    }
+}
+
+#[tokio::test]
+async fn settles_gather_while_one_is_under_way() {
+    let fake = Fake::start(&["orders"]).await;
+    (0..100).for_each(|number| fake.state().put("", &number.to_string()));
+    let client = connect(&fake).await;
+    let mut consumer = client.consumer("orders", "billing", ConsumerOptions::default()).await.unwrap();
+    let settler = consumer.settler();
+    let mut receipts = Vec::new();
+    for _ in 0..100 {
+        receipts.push(settler.ack_later(&next(&mut consumer).await));
+    }
+    for receipt in receipts {
+        assert_eq!(soon("a settle", receipt).await, Ok(SettleOutcome::Done));
+    }
+    let frames = fake.seen().into_iter().filter(|seen| matches!(seen, Seen::Settle { .. })).count();
+    assert!(frames < 100, "{frames} frames for 100 settles");
+    assert_eq!(fake.state().settled.len(), 100);
+}
+
+#[tokio::test]
+async fn p5_delivery_of_a_lost_session_may_be_settled_until_the_broker_says_that_it_is_lost() {
+    let fake = Fake::start(&["orders"]).await;
+    ["a", "b"].into_iter().for_each(|value| fake.state().put("", value));
+    let client = connect(&fake).await;
+    let mut consumer = client.consumer("orders", "billing", ConsumerOptions::default()).await.unwrap();
+    let settler = consumer.settler();
+    let (first, second) = (next(&mut consumer).await, next(&mut consumer).await);
+    fake.cut();
+    fake.until("it has joined again", |state| {
+        state.seen.iter().filter(|seen| matches!(seen, Seen::Subscribe { .. })).count() == 2
+    })
+    .await;
+    assert!(!first.is_lost());
+    assert_eq!(soon("the settle", settler.ack(&first)).await, Ok(SettleOutcome::Done));
+    fake.state().end_lost_sessions();
+    let again = next(&mut consumer).await;
+    assert_eq!((text(&again), again.cause), ("b", Cause::ConsumerLost));
+    soon("the loss", second.lost()).await;
+    assert!(second.is_lost() && !again.is_lost());
+    assert_eq!(settler.ack(&second).await, Ok(SettleOutcome::Stale));
+    assert_eq!(settler.ack(&again).await, Ok(SettleOutcome::Done));
+}
+
+#[tokio::test]
+async fn leases_are_renewed_while_the_handler_works_and_sessions_kept_alive() {
+    let fake = Fake::start(&["orders"]).await;
+    fake.state().lease_ms = 400;
+    ["a", "b"].into_iter().for_each(|value| fake.state().put("k", value));
+    let client = connect(&fake).await;
+    let options = ConsumerOptions { options_json: r#"{"session_ms":600}"#.to_owned(), ..ConsumerOptions::default() };
+    let mut consumer = client.consumer("orders", "billing", options).await.unwrap();
+    let delivery = next(&mut consumer).await;
+    fake.until("both leases are renewed, the one that waits too, twice", |state| {
+        let renewed = |seen: &&Seen| match seen {
+            Seen::Settle { items } => items.iter().all(|(kind, _)| *kind == SettleKind::Progress) && items.len() == 2,
+            _ => false,
+        };
+        state.seen.iter().filter(renewed).count() >= 2
+    })
+    .await;
+    fake.until("heartbeats come", |state| state.seen.contains(&Seen::Heartbeat { is_leave: false })).await;
+    assert!(!delivery.is_lost());
+    assert_eq!(consumer.settler().extend(&delivery).await, Ok(SettleOutcome::Done));
+}
+
+#[tokio::test]
+async fn a_member_that_the_broker_forgot_joins_again() {
+    let fake = Fake::start(&["orders"]).await;
+    fake.state().put("", "a");
+    let client = connect(&fake).await;
+    let mut consumer = client.consumer("orders", "billing", ConsumerOptions::default()).await.unwrap();
+    let delivery = next(&mut consumer).await;
+    fake.state().end_all_sessions();
+    assert_eq!(soon("the settle", consumer.settler().ack(&delivery)).await, Ok(SettleOutcome::Stale));
+    let again = next(&mut consumer).await;
+    assert_eq!((text(&again), again.cause), ("a", Cause::ConsumerLost));
+}
+
+#[tokio::test]
+async fn closing_gives_back_what_is_held_and_leaves() {
+    let mut is_cut = false;
+    let fake = Fake::start_with(&["orders"], move |seen| match seen {
+        // The first LEAVE gets lost, so that the waiting is seen.
+        Seen::Heartbeat { is_leave: true } if !is_cut => {
+            is_cut = true;
+            Fault::CutBefore
+        }
+        _ => Fault::None,
+    })
+    .await;
+    ["a", "b", "c"].into_iter().for_each(|value| fake.state().put("k", value));
+    let client = connect(&fake).await;
+    let mut consumer = client.consumer("orders", "billing", ConsumerOptions::default()).await.unwrap();
+    let settler = consumer.settler();
+    let delivery = next(&mut consumer).await;
+    soon("the end", consumer.close()).await.unwrap();
+    assert!(delivery.is_lost());
+    let kinds: Vec<SettleKind> = settles(&fake).iter().map(|(kind, _)| *kind).collect();
+    assert_eq!(kinds, [SettleKind::Release; 3]);
+    settler.ack(&delivery).await.expect_err("the consumer is closed");
+    soon("the end", client.close()).await;
+}
+
+#[tokio::test]
+async fn dropping_a_consumer_leaves_the_group() {
+    let fake = Fake::start(&["orders"]).await;
+    fake.state().put("", "a");
+    let client = connect(&fake).await;
+    let mut consumer = client.consumer("orders", "billing", ConsumerOptions::default()).await.unwrap();
+    let _held = next(&mut consumer).await;
+    drop(consumer);
+    fake.until("it has left", |state| state.seen.contains(&Seen::Heartbeat { is_leave: true })).await;
+    let mut other = client.consumer("orders", "billing", ConsumerOptions::default()).await.unwrap();
+    assert_eq!(next(&mut other).await.cause, Cause::Released);
+}
+
+#[tokio::test]
+async fn pulls_bring_what_was_asked_for_and_survive_a_cut() {
+    let mut pulls = 0;
+    let fake = Fake::start_with(&["orders"], move |seen| {
+        pulls += usize::from(*seen == Seen::Pull);
+        if pulls == 1 && *seen == Seen::Pull { Fault::CutBefore } else { Fault::None }
+    })
+    .await;
+    for (key, value) in [("", "a"), ("k", "b"), ("k", "c")] {
+        fake.state().put(key, value);
+    }
+    let client = connect(&fake).await;
+    let options = ConsumerOptions { credit_messages: Some(0), ..ConsumerOptions::default() };
+    let consumer = client.consumer("orders", "billing", options).await.unwrap();
+    let pulled = soon("a pull", consumer.pull(10, 0, 0)).await.unwrap();
+    assert_eq!(pulled.iter().map(text).collect::<Vec<_>>(), ["a", "b"], "c waits for b");
+    consumer.settler().ack(&pulled[1]).await.unwrap();
+    let pulled = soon("a pull", consumer.pull(10, 0, 0)).await.unwrap();
+    assert_eq!(pulled.iter().map(text).collect::<Vec<_>>(), ["c"]);
+    assert!(soon("a pull", consumer.pull(10, 0, 0)).await.unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn a_consumer_of_a_deleted_topic_is_told_so() {
+    let fake = Fake::start(&["orders"]).await;
+    let client = connect(&fake).await;
+    let mut consumer = client.consumer("orders", "billing", ConsumerOptions::default()).await.unwrap();
+    assert!(fake.state().delete("orders"));
+    fake.state().declare("orders");
+    fake.cut();
+    let error = soon("the news", consumer.next()).await.unwrap().unwrap_err();
+    assert!(error.to_string().starts_with("topic \"orders\" was deleted"), "{error}");
+    assert!(soon("the end", consumer.next()).await.is_none());
+}
