@@ -1,1 +1,27 @@
-fn main() {}
+//! `mortarmq`: the broker and its tools in one binary.
+//!
+//! [`cli`] is the tree of commands; each command has a file of its own in [`commands`], with its arguments and its `run`.
+//! Commands that publish and consume are clients of the wire protocol ([`session`]), the others that ask a broker are
+//! clients of its operator routes ([`admin`]). Rows go to stdout through [`output`], everything else to stderr; how a
+//! command ends is in [`errors`].
+
+mod admin;
+mod bench;
+mod child_node;
+mod cli;
+mod commands;
+mod errors;
+mod output;
+mod session;
+mod settings;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+fn main() -> ExitCode {
+    match cli::Cli::parse().run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => failure.report(),
+    }
+}

@@ -1,0 +1,215 @@
+//! A small client of the operator routes. It blocks: a command that asks one question has nothing else to do.
+
+use std::time::Duration;
+
+use mortarmq_wire::{ErrorCode, Outcome};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+
+use crate::errors::Failure;
+
+/// Where the operator routes are.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct AdminArgs {
+    /// Where the broker answers operators
+    #[arg(long, env = "MORTARMQ_ADMIN", default_value = "http://127.0.0.1:7190", value_name = "URL")]
+    pub(crate) admin: String,
+    /// Token, where the broker asks for one
+    #[arg(long, env = "MORTARMQ_TOKEN", hide_env_values = true, value_name = "TOKEN")]
+    pub(crate) token: Option<String>,
+}
+
+/// Asks the operator routes of one broker.
+#[derive(Debug)]
+pub(crate) struct Admin {
+    agent: ureq::Agent,
+    base: String,
+    token: Option<String>,
+}
+
+/// A route: its path segments, encoded when it is asked, and its query.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Route<'a> {
+    /// The segments behind the address.
+    pub(crate) path: &'a [&'a str],
+    /// Names and values.
+    pub(crate) query: &'a [(&'a str, &'a str)],
+}
+
+impl Admin {
+    /// A client of the routes at this address; `http://` may be left out.
+    pub(crate) fn new(args: &AdminArgs) -> Self {
+        let base = args.admin.trim_end_matches('/');
+        let base = if base.contains("://") { base.to_owned() } else { format!("http://{base}") };
+        let agent = ureq::Agent::config_builder()
+            .http_status_as_error(false)
+            .timeout_global(Some(ANSWER_LIMIT))
+            // The address is given by the user: a proxy of the environment is meant for other hosts.
+            .proxy(None)
+            .build()
+            .new_agent();
+        Self { agent, base, token: args.token.clone() }
+    }
+
+    /// Asks for a JSON answer.
+    ///
+    /// # Errors
+    /// Unreachable when no answer comes or it is not understood; refused when the broker says so.
+    pub(crate) fn get<T: DeserializeOwned>(&self, route: Route<'_>) -> Result<T, Failure> {
+        match self.ask(route)? {
+            Ok(text) => self.parse(&text),
+            Err(refusal) => Err(self.failure(refusal)),
+        }
+    }
+
+    /// Asks something about one topic. When it does not exist, the failure names the nearest that does.
+    ///
+    /// # Errors
+    /// As [`Admin::get`].
+    pub(crate) fn get_of_topic<T: DeserializeOwned>(&self, topic: &str, route: Route<'_>) -> Result<T, Failure> {
+        match self.ask(route)? {
+            Ok(text) => self.parse(&text),
+            Err(refusal) if refusal.code() == Some(ErrorCode::UnknownTopic) => {
+                // The list only improves the text: without it the failure is told all the same.
+                let known = self.topic_names().unwrap_or_default();
+                Err(Failure::unknown_topic(topic, &known))
+            }
+            Err(refusal) if refusal.code() == Some(ErrorCode::UnknownPartition) => {
+                // The registry speaks to whoever writes a client; here somebody has typed a number.
+                let remedy = format!("see what it has: mortarmq topics describe {topic}");
+                Err(self.failure(refusal).with_remedy(remedy))
+            }
+            Err(refusal) => Err(self.failure(refusal)),
+        }
+    }
+
+    fn topic_names(&self) -> Result<Vec<String>, Failure> {
+        let topics: Topics = self.get(Route { path: &["v1", "topics"], query: &[] })?;
+        Ok(topics.topics.into_iter().map(|topic| topic.name).collect())
+    }
+
+    fn ask(&self, route: Route<'_>) -> Result<Result<String, Refusal>, Failure> {
+        let path: Vec<_> = route.path.iter().map(|segment| encoded(segment)).collect();
+        let mut request = self.agent.get(format!("{}/{}", self.base, path.join("/")));
+        for (name, value) in route.query {
+            request = request.query(*name, *value);
+        }
+        if let Some(token) = &self.token {
+            request = request.header("Authorization", format!("Bearer {token}"));
+        }
+        let mut response = request.call().map_err(|error| self.unreachable(&error))?;
+        let status = response.status();
+        let body = response.body_mut().with_config().limit(MAX_ANSWER_BYTES).read_to_string();
+        let text = body.map_err(|error| self.unreachable(&error))?;
+        if status.is_success() {
+            return Ok(Ok(text));
+        }
+        let mut refusal: Refusal = serde_json::from_str(&text).unwrap_or_default();
+        refusal.status = status.as_u16();
+        Ok(Err(refusal))
+    }
+
+    fn parse<T: DeserializeOwned>(&self, text: &str) -> Result<T, Failure> {
+        serde_json::from_str(text).map_err(|error| {
+            let what = format!("the answer of {} is not understood: {error}", self.base);
+            Failure::unreachable(what, "check that --admin names the operator routes of a broker of this version")
+        })
+    }
+
+    fn unreachable(&self, error: &ureq::Error) -> Failure {
+        let what = format!("no answer from {}: {error}", self.base);
+        Failure::unreachable(what, "start a broker: mortarmq serve --dev      (or say where it is: --admin URL)")
+    }
+
+    fn failure(&self, refusal: Refusal) -> Failure {
+        let outcome = refusal.outcome();
+        if let Some(code) = refusal.code() {
+            return Failure::answered(code, outcome, &refusal.error);
+        }
+        let text = if refusal.error.is_empty() { "no reason given" } else { &refusal.error };
+        let what = format!("{} answered {}: {text}", self.base, refusal.status);
+        let remedy = "check that --admin names the operator routes of a broker of this version";
+        match outcome {
+            Outcome::Refused => Failure::refused(what, remedy),
+            Outcome::Unknown => Failure::unreachable(what, remedy),
+        }
+    }
+}
+
+/// An error answer.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Refusal {
+    error: String,
+    code: String,
+    outcome: String,
+    #[serde(skip)]
+    status: u16,
+}
+
+impl Refusal {
+    fn code(&self) -> Option<ErrorCode> {
+        ErrorCode::from_name(&self.code)
+    }
+
+    fn outcome(&self) -> Outcome {
+        match self.outcome.as_str() {
+            "refused" => Outcome::Refused,
+            "unknown" => Outcome::Unknown,
+            // Not our broker, or an answer that never reached it: a fault of the server leaves the outcome open.
+            _ if self.status >= 500 => Outcome::Unknown,
+            _ => Outcome::Refused,
+        }
+    }
+}
+
+#[derive(Deserialize)]
+struct Topics {
+    topics: Vec<Named>,
+}
+
+#[derive(Deserialize)]
+struct Named {
+    name: String,
+}
+
+/// One path segment with everything but unreserved characters as `%XX`.
+fn encoded(segment: &str) -> String {
+    let mut text = String::with_capacity(segment.len());
+    for byte in segment.bytes() {
+        if byte.is_ascii_alphanumeric() || b"-._~$".contains(&byte) {
+            text.push(char::from(byte));
+        } else {
+            text.push_str(&format!("%{byte:02X}"));
+        }
+    }
+    text
+}
+
+/// Longer than any answer takes that a broker still means to give.
+const ANSWER_LIMIT: Duration = Duration::from_secs(20);
+/// A peek of large messages is the largest answer.
+const MAX_ANSWER_BYTES: u64 = 256 * 1024 * 1024;
+
+#[cfg(test)]
+mod tests {
+    use mortarmq_wire::Outcome;
+
+    use super::{Refusal, encoded};
+
+    #[test]
+    fn path_segment_cannot_become_two() {
+        assert_eq!(encoded("orders-1.x_y"), "orders-1.x_y");
+        assert_eq!(encoded("$dlq.orders"), "$dlq.orders");
+        assert_eq!(encoded("a/b?c=é %"), "a%2Fb%3Fc%3D%C3%A9%20%25");
+    }
+
+    #[test]
+    fn p2_answer_that_says_no_outcome_is_unknown_when_the_server_failed() {
+        let refusal = |outcome: &str, status| Refusal { outcome: outcome.to_owned(), status, ..Refusal::default() };
+        assert_eq!(refusal("", 502).outcome(), Outcome::Unknown);
+        assert_eq!(refusal("", 404).outcome(), Outcome::Refused);
+        assert_eq!(refusal("refused", 503).outcome(), Outcome::Refused);
+        assert_eq!(refusal("unknown", 404).outcome(), Outcome::Unknown);
+    }
+}

@@ -1,0 +1,142 @@
+//! A node of this binary as a child process, for `bench` and `demo`: started in a folder, killed, started again.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc;
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::admin::AdminArgs;
+use crate::errors::Failure;
+
+/// A running node. It ends with this value at the latest.
+pub(crate) struct ChildNode {
+    child: Child,
+    data_dir: PathBuf,
+    /// Where it takes clients.
+    pub(crate) client: String,
+    /// Where it answers operators.
+    pub(crate) admin: String,
+    /// What it says of its data folder: `new` or `recovered 2,000 messages in 0.1 s`.
+    pub(crate) found: String,
+}
+
+impl ChildNode {
+    /// Starts a node on free ports of this machine and waits until it is ready.
+    ///
+    /// # Errors
+    /// When it cannot be started or does not become ready; the failure has the end of its log.
+    pub(crate) fn start(data_dir: &Path) -> Result<Self, Failure> {
+        let log = log_path(data_dir);
+        let binary = std::env::current_exe().map_err(|error| failed(&error))?;
+        let log_file = File::create(&log).map_err(|error| failed(&error))?;
+        let mut command = Command::new(binary);
+        command.args(["serve", "--dev", "--listen-client", "127.0.0.1:0", "--listen-admin", "127.0.0.1:0"]);
+        command.arg("--data-dir").arg(data_dir);
+        // The user's settings are meant for the user's node.
+        for (name, _) in std::env::vars_os() {
+            if name.to_string_lossy().starts_with("MORTARMQ_") {
+                command.env_remove(name);
+            }
+        }
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log_file);
+        let mut child = command.spawn().map_err(|error| failed(&error))?;
+        let stdout = child.stdout.take().expect("stdout is piped");
+        let mut node = Self {
+            child,
+            data_dir: data_dir.to_path_buf(),
+            client: String::new(),
+            admin: String::new(),
+            found: String::new(),
+        };
+        node.wait_until_ready(stdout, &log)?;
+        Ok(node)
+    }
+
+    /// Ends it as a crash does: SIGKILL, no chance to write anything.
+    pub(crate) fn kill(&mut self) -> Result<(), Failure> {
+        self.child.kill().and_then(|()| self.child.wait()).map(drop).map_err(|error| failed(&error))
+    }
+
+    /// Starts it again in the same folder.
+    pub(crate) fn restart(&mut self) -> Result<(), Failure> {
+        *self = Self::start(&self.data_dir)?;
+        Ok(())
+    }
+
+    /// Its process id.
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// How to ask its operator routes.
+    pub(crate) fn admin_args(&self) -> AdminArgs {
+        AdminArgs { admin: self.admin.clone(), token: None }
+    }
+
+    fn wait_until_ready(&mut self, stdout: impl std::io::Read + Send + 'static, log: &Path) -> Result<(), Failure> {
+        let (sender, lines) = mpsc::channel();
+        std::thread::spawn(move || {
+            // Reads to the end, also when nobody listens any more: the node must never find its pipe full.
+            for line in BufReader::new(stdout).lines().map_while(Result::ok) {
+                let _ = sender.send(line);
+            }
+        });
+        loop {
+            let Ok(line) = lines.recv_timeout(READY_LIMIT) else {
+                let log = std::fs::read_to_string(log).unwrap_or_default();
+                let end = log.lines().rev().take(2).collect::<Vec<_>>().join(" | ");
+                let what = format!("the node did not become ready: {end}");
+                return Err(Failure::local(what, "look for a full disk or a machine without free ports, then repeat"));
+            };
+            let (word, rest) = line.split_once(' ').unwrap_or((line.as_str(), ""));
+            let rest = rest.trim();
+            match word {
+                "client" => self.client = rest.to_owned(),
+                "admin" => self.admin = rest.to_owned(),
+                "data" => {
+                    self.found = rest.rsplit_once(" (").map_or("", |(_, found)| found.trim_end_matches(')')).to_owned();
+                }
+                "ready" => return Ok(()),
+                _ => {}
+            }
+        }
+    }
+}
+
+impl Drop for ChildNode {
+    fn drop(&mut self) {
+        // Politely first: SIGTERM closes the journal, so a folder that is kept can be looked at.
+        if let Ok(None) = self.child.try_wait() {
+            if let Some(pid) = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw) {
+                let _ = kill_process(pid, Signal::TERM);
+            }
+            for _ in 0..STOP_ROUNDS {
+                if !matches!(self.child.try_wait(), Ok(None)) {
+                    return;
+                }
+                std::thread::sleep(STOP_PAUSE);
+            }
+            let _ = self.child.kill();
+            let _ = self.child.wait();
+        }
+    }
+}
+
+/// Beside the data folder, which is the node's alone.
+fn log_path(data_dir: &Path) -> PathBuf {
+    data_dir.with_extension("log")
+}
+
+fn failed(error: &std::io::Error) -> Failure {
+    Failure::local(format!("cannot run a node of this binary: {error}"), "check the temporary folder and the binary")
+}
+
+/// A start that replays a large journal is still shorter.
+const READY_LIMIT: Duration = Duration::from_secs(30);
+const STOP_PAUSE: Duration = Duration::from_millis(20);
+/// Three seconds in all: longer than any orderly end.
+const STOP_ROUNDS: u32 = 150;

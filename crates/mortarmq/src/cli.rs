@@ -1,0 +1,73 @@
+//! The tree of commands.
+
+use crate::commands::{
+    balance, bench, broker, completion, demo, explain, leader, peek, publish, serve, subscribe, topics, trace, version,
+};
+use crate::errors::Failure;
+
+/// A durable message broker whose books balance
+#[derive(Debug, clap::Parser)]
+#[command(name = "mortarmq", version, disable_help_subcommand = true)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Command {
+    Serve(serve::Args),
+    #[command(subcommand)]
+    Topics(topics::Command),
+    Pub(publish::Args),
+    Sub(subscribe::Args),
+    Peek(peek::Args),
+    Trace(trace::Args),
+    Balance(balance::Args),
+    #[command(subcommand)]
+    Broker(broker::Command),
+    #[command(subcommand)]
+    Leader(leader::Command),
+    Explain(explain::Args),
+    Bench(bench::Args),
+    Demo(demo::Args),
+    Completion(completion::Args),
+    /// Print the version
+    Version,
+}
+
+impl Cli {
+    /// Carries out the command that was given.
+    ///
+    /// # Errors
+    /// Whatever the command could not do.
+    pub(crate) fn run(self) -> Result<(), Failure> {
+        match self.command {
+            Command::Serve(args) => serve::run(args),
+            Command::Topics(command) => topics::run(&command),
+            Command::Pub(args) => publish::run(&args),
+            Command::Sub(args) => subscribe::run(&args),
+            Command::Peek(args) => peek::run(&args),
+            Command::Trace(args) => trace::run(&args),
+            Command::Balance(args) => balance::run(&args),
+            Command::Broker(command) => broker::run(&command),
+            Command::Leader(command) => leader::run(&command),
+            Command::Explain(args) => explain::run(&args),
+            Command::Bench(args) => bench::run(&args),
+            Command::Demo(args) => demo::run(&args),
+            Command::Completion(args) => completion::run(&args),
+            Command::Version => version::run(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::Cli;
+
+    #[test]
+    fn no_two_arguments_of_a_command_share_a_name() {
+        Cli::command().debug_assert();
+    }
+}

@@ -1,0 +1,122 @@
+//! `demo`: publishes, consumes, kills the node in the middle, and shows that the books still balance.
+//!
+//! It says what it does while it does it, on stderr; the rows of the balance and of a trace go to stdout.
+
+mod books;
+mod load;
+
+use std::time::{Duration, Instant};
+
+use self::books::Books;
+use super::{balance, trace};
+use crate::admin::Admin;
+use crate::child_node::ChildNode;
+use crate::errors::Failure;
+use crate::output::{RowArgs, grouped, note};
+use crate::session::{self, ServerArgs};
+
+/// Kill a node in the middle of its work and see that nothing is lost
+///
+/// Takes no arguments and less than a minute. Everything happens in a temporary folder, on free ports of this machine.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Print one JSON object per row
+    #[arg(long)]
+    json: bool,
+}
+
+/// Runs it; exit code 1 when a check fails.
+pub(crate) fn run(args: &Args) -> Result<(), Failure> {
+    session::block_on(session::until_stopped(async {
+        let limited = tokio::time::timeout(LIMIT, demo(RowArgs { json: args.json, header: true }));
+        limited.await.unwrap_or_else(|_| Err(failed("it took longer than a minute")))
+    }))
+}
+
+async fn demo(rows: RowArgs) -> Result<(), Failure> {
+    let folder = tempfile::Builder::new().prefix("mortarmq-demo-").tempdir().map_err(|error| {
+        Failure::local(format!("no temporary folder: {error}"), "set TMPDIR to a folder with free space")
+    })?;
+    let mut node = ChildNode::start(&folder.path().join("data"))?;
+    note(format_args!("started a node in {} (process {}, {})", folder.path().display(), node.pid(), node.client));
+    let mut books = Books::default();
+    before_the_kill(&mut node, &mut books).await?;
+    after_the_kill(&node, &mut books).await?;
+    conclude(&node, &books, rows)
+}
+
+/// Publishes everything, consumes half, and kills the node while the consumer holds messages.
+async fn before_the_kill(node: &mut ChildNode, books: &mut Books) -> Result<(), Failure> {
+    let client = ServerArgs::at(&node.client).connect().await?;
+    let declared = client.declare_topic(TOPIC, PARTITIONS, "").await;
+    declared.map_err(|error| session::failure(&error))?;
+    note(format_args!("created topic {TOPIC} with {PARTITIONS} partitions"));
+
+    let started = Instant::now();
+    load::publish(&client, MESSAGES, books).await?;
+    let took = started.elapsed().as_secs_f64();
+    let count = grouped(books.confirmed.len() as u64);
+    note(format_args!("published {count} messages in {took:.1} s, each confirmed after its fsync"));
+
+    let mut consumer = load::subscribe(&client).await?;
+    load::ack(&mut consumer, MESSAGES / 2, books).await?;
+    let held = load::hold(&mut consumer).await?;
+    let acked = grouped(books.acked.len() as u64);
+    note(format_args!("consumed and acked {acked}; the consumer holds {} more, not acked", held.len()));
+
+    note(format_args!("kill -9 {}: the node and its consumer are gone", node.pid()));
+    node.kill()?;
+    // Only now: while the node lives, a consumer that goes would give back what it holds.
+    drop((held, consumer, client));
+    node.restart()?;
+    note(format_args!("started it again (process {}): {}", node.pid(), node.found));
+    Ok(())
+}
+
+/// Consumes what is left, also what the lost consumer held.
+async fn after_the_kill(node: &ChildNode, books: &mut Books) -> Result<(), Failure> {
+    let client = ServerArgs::at(&node.client).connect().await?;
+    let mut consumer = load::subscribe(&client).await?;
+    note("consuming the rest; what the lost consumer held comes when its session has run out");
+    let started = Instant::now();
+    let left = books.confirmed.len() - books.acked.len();
+    books.is_restarted = true;
+    load::ack(&mut consumer, left, books).await?;
+    let took = started.elapsed().as_secs_f64();
+    note(format_args!("consumed and acked {} in {took:.1} s", grouped(left as u64)));
+    // A message that should not come would come now.
+    let surplus = load::hold(&mut consumer).await?;
+    books.surplus.extend(surplus.iter().map(load::message_id));
+    consumer.close().await.map_err(|error| session::failure(&error))
+}
+
+/// Compares what was confirmed with what came, then asks the node for its own books.
+fn conclude(node: &ChildNode, books: &Books, rows: RowArgs) -> Result<(), Failure> {
+    let admin = Admin::new(&node.admin_args());
+    if let Some((partition, sequence)) = books.redelivered {
+        note(format_args!("\nmessage {sequence} of partition {partition} came twice; its life says why:"));
+        trace::print(&trace::Trace::ask(&admin, TOPIC, partition, sequence)?, rows)?;
+    }
+    note("\nthe node's books:");
+    let balance = balance::Balance::ask(&admin, Some(TOPIC))?;
+    balance::print(&balance, rows)?;
+    let faults = books.faults(&balance);
+    if faults.is_empty() {
+        let count = grouped(books.confirmed.len() as u64);
+        note(format_args!(
+            "\n{count} confirmed, {count} acked once each: none lost, none acked before the kill came again"
+        ));
+        return Ok(());
+    }
+    Err(failed(&faults.join("; ")))
+}
+
+fn failed(what: &str) -> Failure {
+    Failure::local(format!("the demonstration failed: {what}"), "this is a bug of MortarMQ: please report it")
+}
+
+const TOPIC: &str = "orders";
+const PARTITIONS: u16 = 4;
+const MESSAGES: usize = 2_000;
+/// More than three times what it takes on a slow disk.
+const LIMIT: Duration = Duration::from_secs(55);

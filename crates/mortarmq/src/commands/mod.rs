@@ -1,0 +1,16 @@
+//! One file per command.
+
+pub(crate) mod balance;
+pub(crate) mod bench;
+pub(crate) mod broker;
+pub(crate) mod completion;
+pub(crate) mod demo;
+pub(crate) mod explain;
+pub(crate) mod leader;
+pub(crate) mod peek;
+pub(crate) mod publish;
+pub(crate) mod serve;
+pub(crate) mod subscribe;
+pub(crate) mod topics;
+pub(crate) mod trace;
+pub(crate) mod version;

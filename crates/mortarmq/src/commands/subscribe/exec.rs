@@ -1,0 +1,152 @@
+//! `sub --exec CMD`: one process per message, several at once, never two for one key.
+
+mod process;
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use mortarmq_client::{ClientError, Consumer, Delivery, SettleOutcome, Settler};
+use tokio::task::JoinSet;
+
+use self::process::{Ending, run};
+use super::{Args, row};
+use crate::errors::Failure;
+use crate::output::{Cell, Rows, note};
+use crate::session::{self, Stop};
+
+/// Runs commands until told to end, or until enough is settled. Commands that run then are waited for and settle as ever.
+pub(super) async fn consume(
+    args: &Args,
+    command: &str,
+    consumer: &mut Consumer,
+    rows: &mut Rows,
+    stop: &mut Stop,
+) -> Result<(), Failure> {
+    let mut pool = Pool {
+        command: Arc::from(command),
+        topic: Arc::from(args.topic.as_str()),
+        settler: consumer.settler(),
+        running: JoinSet::new(),
+        keys: BTreeSet::new(),
+        waiting: Vec::new(),
+    };
+    let mut acked: u64 = 0;
+    // Set by a wish to end or a failure: nothing new is started then.
+    let mut end: Option<Result<(), Failure>> = None;
+    loop {
+        let wants_more = end.is_none() && !args.is_enough(acked + pool.busy());
+        if !wants_more && pool.running.is_empty() {
+            return end.unwrap_or(Ok(()));
+        }
+        let result = tokio::select! {
+            biased;
+            () = stop.wanted(), if end.is_none() => Step::End,
+            ended = pool.running.join_next(), if !pool.running.is_empty() => {
+                let done = ended.expect("something runs").expect("a worker does not panic");
+                match pool.ended(done, rows) {
+                    Ok(is_acked) => {
+                        acked += u64::from(is_acked);
+                        Step::GoOn
+                    }
+                    Err(failure) => Step::Fail(failure),
+                }
+            }
+            next = consumer.next(), if wants_more && pool.busy() < u64::from(args.workers) => match next {
+                Some(Ok(delivery)) => {
+                    pool.start(delivery);
+                    Step::GoOn
+                }
+                Some(Err(error)) => Step::Fail(session::failure(&error)),
+                None => Step::End,
+            }
+        };
+        let ending = match result {
+            Step::GoOn => continue,
+            Step::End => Ok(()),
+            Step::Fail(failure) => Err(failure),
+        };
+        pool.waiting.clear();
+        // The first reason is the one that is told.
+        end.get_or_insert(ending);
+    }
+}
+
+/// What one turn of the loop came to.
+enum Step {
+    GoOn,
+    End,
+    Fail(Failure),
+}
+
+/// The commands that run.
+struct Pool {
+    command: Arc<str>,
+    topic: Arc<str>,
+    settler: Settler,
+    running: JoinSet<Done>,
+    /// Keys with a running command. The client hands over a key's next message only when the one before is settled; but
+    /// when a lease is lost its message may come again while the command still ends.
+    keys: BTreeSet<(u16, Bytes)>,
+    /// Messages whose key has a running command.
+    waiting: Vec<Delivery>,
+}
+
+/// A command that has ended, and how its message was settled.
+struct Done {
+    row: Vec<Cell>,
+    key: (u16, Bytes),
+    is_ack: bool,
+    answer: Result<SettleOutcome, ClientError>,
+}
+
+impl Pool {
+    /// Commands that run, and messages that wait for one of them.
+    fn busy(&self) -> u64 {
+        (self.running.len() + self.waiting.len()) as u64
+    }
+
+    fn start(&mut self, delivery: Delivery) {
+        let key = (delivery.partition.get(), delivery.key.clone());
+        if !delivery.key.is_empty() && !self.keys.insert(key.clone()) {
+            self.waiting.push(delivery);
+            return;
+        }
+        let (command, topic, settler) = (self.command.clone(), self.topic.clone(), self.settler.clone());
+        self.running.spawn(async move {
+            let row = row(&delivery);
+            let ending = run(&command, &topic, &delivery).await;
+            let is_ack = matches!(ending, Ending::Succeeded);
+            let answer = match ending {
+                Ending::Succeeded => settler.ack(&delivery).await,
+                // Dead letters are not in this version: the message is tried again, with the reason.
+                Ending::Rejected(text) | Ending::Failed(text) => settler.nack(&delivery, 0, &text).await,
+            };
+            Done { row, key, is_ack, answer }
+        });
+    }
+
+    /// Whether the message was acked.
+    fn ended(&mut self, done: Done, rows: &mut Rows) -> Result<bool, Failure> {
+        self.keys.remove(&done.key);
+        if let Some(place) = self
+            .waiting
+            .iter()
+            .position(|delivery| (delivery.partition.get(), &delivery.key) == (done.key.0, &done.key.1))
+        {
+            let delivery = self.waiting.remove(place);
+            self.start(delivery);
+        }
+        match done.answer.map_err(|error| session::failure(&error))? {
+            SettleOutcome::Done if done.is_ack => {
+                rows.push(done.row)?;
+                Ok(true)
+            }
+            SettleOutcome::Done => Ok(false),
+            SettleOutcome::Stale | SettleOutcome::Unknown => {
+                note("a command ended after its lease: the message has moved on");
+                Ok(false)
+            }
+        }
+    }
+}

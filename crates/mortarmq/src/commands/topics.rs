@@ -1,0 +1,27 @@
+//! `topics`: make, delete, list and describe.
+
+mod create;
+mod delete;
+mod describe;
+mod list;
+
+use crate::errors::Failure;
+
+/// Make, delete, list and describe topics
+#[derive(Debug, clap::Subcommand)]
+pub(crate) enum Command {
+    Create(create::Args),
+    Delete(delete::Args),
+    List(list::Args),
+    Describe(describe::Args),
+}
+
+/// Carries out the subcommand.
+pub(crate) fn run(command: &Command) -> Result<(), Failure> {
+    match command {
+        Command::Create(args) => create::run(args),
+        Command::Delete(args) => delete::run(args),
+        Command::List(args) => list::run(args),
+        Command::Describe(args) => describe::run(args),
+    }
+}
