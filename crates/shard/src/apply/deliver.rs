@@ -31,8 +31,8 @@ pub(super) fn apply(state: &mut State, deliver: &Deliver, effects: &mut Vec<Effe
         hold(path.members.get_mut(&deliver.member).expect("looked up above"), deliver.grant, &leased);
         report(state, deliver, Partition::new(u16::try_from(number).expect("at most 1024")), leased, effects);
     }
-    if count == 0 && room.steps < STEPS_MAX {
-        // It passed messages over without leasing any: there may be more behind them.
+    if room.steps < STEPS_MAX {
+        // It leased messages, or passed some over: there may be more behind them, for this member or another.
         effects.push(Effect::PathMoved(deliver.path));
     }
     Outcome::Delivered { count }
@@ -111,10 +111,13 @@ fn lease(state: &mut State, deliver: &Deliver, number: usize, room: &mut Room) -
     let looked_at = path_partition.position().above(before.0) + before.1.saturating_sub(path_partition.scheduled());
     room.steps = room.steps.saturating_sub(u32::try_from(looked_at).unwrap_or(u32::MAX));
     room.take(&leased);
-    let lowest = lowest_position(state, deliver.path, number);
-    let topic = state.paths[&deliver.path].topic;
-    let topic = state.topics.get_mut(&topic).expect("invariant 1: a path's topic exists");
-    topic.partitions[number].facts.forget_below(lowest);
+    if state.paths[&deliver.path].partitions[number].position() != before.0 {
+        // Only a position that moved can have been the lowest; asking every path of the topic is not for nothing.
+        let lowest = lowest_position(state, deliver.path, number);
+        let topic = state.paths[&deliver.path].topic;
+        let topic = state.topics.get_mut(&topic).expect("invariant 1: a path's topic exists");
+        topic.partitions[number].facts.forget_below(lowest);
+    }
     state.retime(deliver.path, id);
     leased
 }

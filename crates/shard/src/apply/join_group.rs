@@ -72,7 +72,9 @@ fn add_member(state: &mut State, id: PathId, join: &JoinGroup) -> Outcome {
     if path.members.len() >= MEMBERS_MAX {
         return Outcome::Refused(Refusal::MemberLimit { limit: MEMBERS_MAX });
     }
-    if join.member == MemberId::ZERO {
+    // A member whose leases are still being ended cannot come back: they are no longer counted as held.
+    let is_ending = state.ending.iter().any(|(path, member, _)| (*path, *member) == (id, join.member));
+    if is_ending || join.member == MemberId::ZERO {
         return Outcome::Refused(Refusal::UnknownMember);
     }
     let member = Member { secret_hash: join.secret_hash, held_messages: 0, held_bytes: 0 };

@@ -185,10 +185,11 @@ impl<'a> Admission<'a> {
         }
         let producers = &mut self.topic.producers;
         let before = producers.entries();
-        producers.forget_idle(self.now, self.limits.producer_idle_ms.max(IDLE_LEAST_MS), 1);
         let what = Remembered { partition, seq, content_hash: record.content_hash };
         let window = self.limits.producer_window as usize;
         producers.remember((self.requested, self.producer_id), record.producer_seq, what, window, self.now);
+        // Only now: before, the line that is used may itself be the one that was idle longest.
+        producers.forget_idle(self.now, self.limits.producer_idle_ms.max(IDLE_LEAST_MS), 1);
         *self.producer_entries = *self.producer_entries + producers.entries() - before;
     }
 }

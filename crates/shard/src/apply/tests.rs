@@ -285,3 +285,22 @@ fn p8_a_key_nacked_in_the_middle_resumes_at_its_earliest() {
         bench.deliver(MEMBER, 9)[0].leases.iter().map(|lease| (lease.seq.get(), lease.cause)).collect();
     assert_eq!(again, [(1, Cause::Nacked), (2, Cause::Released), (3, Cause::Released)]);
 }
+
+#[test]
+fn a_member_whose_leases_are_still_being_ended_cannot_come_back() {
+    // It would have come back holding nothing, and the ends of its old leases would have made that less than nothing.
+    let mut bench = Bench::ready();
+    for first in [1, 1001, 2001] {
+        bench.publish(first..first + 1000, b"", b"x");
+    }
+    for _ in 0..3 {
+        bench.deliver(MEMBER, 3000);
+    }
+    let end = Command::EndMember(EndMember { path: PATH, member: MEMBER, lost: false });
+    let applied = bench.run(&[end, join("billing", MEMBER)]);
+    assert_eq!(applied.outcomes[1], Outcome::Refused(Refusal::UnknownMember));
+    bench.run(&[]);
+    bench.run(&[]);
+    let applied = bench.run(&[join("billing", MEMBER)]);
+    assert!(matches!(applied.outcomes[0], Outcome::Joined { .. }), "all have ended: {applied:?}");
+}
