@@ -1,6 +1,6 @@
 //! What becomes of a request: a command in the open batch, an answer at once, or a refusal before anything is proposed.
 
-use mortarmq_shard::command::{CreateTopic, EndMember, Settle};
+use mortarmq_shard::command::{CreateTopic, EndMember, ITEMS_MAX, Settle};
 use mortarmq_shard::{Command, JoinGroup, Setting, SettleItem, SettleKind};
 use mortarmq_types::{ConnectionId, MemberId, PathId};
 use mortarmq_wire::ErrorCode;
@@ -55,7 +55,7 @@ impl Node {
     }
 
     pub(crate) fn give_back(&mut self, path: PathId, unsent: &[Unsent]) {
-        for chunk in unsent.chunks(mortarmq_shard::command::ITEMS_MAX) {
+        for chunk in unsent.chunks(ITEMS_MAX) {
             let release = |lease: &Unsent| SettleItem {
                 partition: lease.partition,
                 first_seq: lease.seq,
@@ -105,6 +105,11 @@ impl Node {
             }
             Request::Metadata { names } => self.queries.ask_metadata(connection, slot, names),
             Request::Subscribe(subscribe) => self.add_subscribe(connection, slot, subscribe),
+            Request::Settle { items, .. } if deliveries(&items) > ITEMS_MAX as u64 || items.len() > ITEMS_MAX => {
+                // A log that holds such a command could not be read again.
+                let text = format!("a settle names at most {ITEMS_MAX} deliveries");
+                self.answer(connection, slot, Err(Failure::new(ErrorCode::MalformedPayload, text)));
+            }
             Request::Settle { subscription, items } => {
                 let Some((path, _)) = self.subscription(connection, slot, subscription) else { return };
                 let command = Command::Settle(Settle { path, items });
@@ -225,6 +230,7 @@ impl Node {
             got_messages: 0,
             got_bytes: 0,
             proposed: false,
+            looked: false,
         };
         match self.pulls.park(pull) {
             Some(_) => {
@@ -288,6 +294,10 @@ struct PullWanted {
     max_bytes: u32,
     min_bytes: u32,
     wait_ms: u16,
+}
+
+fn deliveries(items: &[SettleItem]) -> u64 {
+    items.iter().map(|item| u64::from(item.count)).sum()
 }
 
 fn unknown_member(subscription: u16) -> Failure {

@@ -108,7 +108,7 @@ impl Node {
                 let outcome = outcomes.next().expect("invariant 2: a batch has an outcome for each of its commands");
                 let position = told.next();
                 match &waiter.kind {
-                    WaiterKind::Nobody => {}
+                    WaiterKind::Nobody => self.adopt(now, &outcome),
                     WaiterKind::Connection { connection, slot } => {
                         let reply = Reply { position, result: answer(outcome) };
                         self.connections.answer(*connection, slot + u64::from(place), reply);
@@ -135,7 +135,10 @@ impl Node {
             Outcome::Refused(refusal) => return Err(failure(&refusal)),
             other => unreachable!("a join is answered by Joined or Refused, not {other:?}"),
         };
-        let settings = &self.shard.state().paths[&path].settings;
+        let answer = Answer::Subscribed { subscription: wanted.subscription, member, secret: wanted.secret };
+        // The batch that made the member may also have deleted its topic: then its session is over already.
+        let Some(found) = self.shard.state().paths.get(&path) else { return Ok(answer) };
+        let settings = &found.settings;
         let group = |setting| settings.get(setting);
         let open = self.connections.get_mut(connection);
         let destination = open.is_some().then_some((connection, wanted.subscription));
@@ -152,7 +155,18 @@ impl Node {
             if wanted.credit_bytes == u32::MAX { group(Setting::CreditBytes) } else { u64::from(wanted.credit_bytes) };
         self.sessions.open((path, member), session);
         self.attention.insert(path);
-        Ok(Answer::Subscribed { subscription: wanted.subscription, member, secret: wanted.secret })
+        Ok(answer)
+    }
+
+    /// A member whose join nobody waits for any more gets a session, so that it is lost in time and does not stay.
+    fn adopt(&mut self, now: Now, outcome: &Outcome) {
+        let Outcome::Joined { path, member } = outcome else { return };
+        let key = (*path, *member);
+        let Some(found) = self.shard.state().paths.get(path).filter(|_| self.leads) else { return };
+        let session_ms = found.settings.get(Setting::SessionMs);
+        if self.sessions.get(key).is_none() {
+            self.sessions.open(key, Session::new(None, session_ms, now.monotonic));
+        }
     }
 
     fn carry_out(&mut self, effects: Vec<Effect>, epoch: Epoch, wall: WallTime) {

@@ -88,6 +88,8 @@ impl Node {
         {
             batch.read = None;
             let wanted = batch.missing();
+            // What went with its topic is not rotten.
+            let is_there = self.shard.state().topics.contains_key(&batch.topic);
             for slot in &mut batch.messages {
                 let Slot::Missing(unread) = slot else { continue };
                 let seq = unread.lease.seq;
@@ -102,7 +104,7 @@ impl Node {
                 } else if found.is_empty() && wanted.is_some_and(|(first, _)| first == seq) {
                     // Asked for and not found: the bytes are rotten. They are not served (P11); the lease runs out.
                     *slot = Slot::Unreadable;
-                    unreadable += 1;
+                    unreadable += u64::from(is_there);
                 }
             }
         }

@@ -195,6 +195,7 @@ impl Node {
                     self.attention.insert(path);
                 }
             }
+            ReadResult::Failed(_) if self.stretches.read_failed(ticket) => self.unreadable += 1,
             other => self.handle_read_records(now, ticket, other),
         }
     }

@@ -26,7 +26,12 @@ pub(crate) struct Pull {
     pub(crate) got_bytes: u64,
     /// Whether a `Deliver` for it is on its way: it ends only after that one.
     pub(crate) proposed: bool,
+    /// Whether its path was looked at since it came: an empty answer rests on a look, not on the clock alone.
+    pub(crate) looked: bool,
 }
+
+/// A pull whose wait is over may wait that much longer for a look, when the journal or the segment writer is slow.
+const LOOK_WITHIN_MS: u64 = 1000;
 
 impl Pull {
     /// Whether it has what it asked for.
@@ -71,13 +76,22 @@ impl Pulls {
         self.waiting.iter().filter(|(_, pull)| wanted(pull)).map(|(id, _)| *id).collect()
     }
 
+    /// Notes that a path was looked at for whoever waits there.
+    pub(crate) fn looked_at(&mut self, path: PathId) {
+        for pull in self.waiting.values_mut().filter(|pull| pull.path == path) {
+            pull.looked = true;
+        }
+    }
+
     /// The pulls whose wait is over and that nothing is on its way for.
     pub(crate) fn expired(&self, now: MonotonicTime) -> Vec<u64> {
-        self.matching(|pull| !pull.proposed && pull.deadline <= now)
+        self.matching(|pull| {
+            !pull.proposed && (pull.looked || pull.deadline.after_ms(LOOK_WITHIN_MS) <= now) && pull.deadline <= now
+        })
     }
 
     pub(crate) fn next_deadline(&self) -> Option<MonotonicTime> {
-        self.waiting.values().filter(|pull| !pull.proposed).map(|pull| pull.deadline).min()
+        self.waiting.values().filter(|pull| !pull.proposed && pull.looked).map(|pull| pull.deadline).min()
     }
 
     pub(crate) fn len(&self) -> usize {

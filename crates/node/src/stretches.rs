@@ -57,7 +57,16 @@ impl Stretches {
         self.reads.insert(ticket, place);
     }
 
-    /// Takes in what was read; says whose it is. What does not follow on is dropped and read again.
+    /// A read failed: it is tried again when the path is looked at next. Says whether it was one of these.
+    pub(crate) fn read_failed(&mut self, ticket: u64) -> bool {
+        let Some(place) = self.reads.remove(&ticket) else { return false };
+        if let Some(ahead) = self.places.get_mut(&place) {
+            ahead.reading = false;
+        }
+        true
+    }
+
+    /// Takes in what was read; says whose it is if there was anything. What does not follow on is dropped and read again.
     pub(crate) fn read_done(&mut self, ticket: u64, entries: &[mortarmq_storage::IndexEntry]) -> Option<Place> {
         let place = self.reads.remove(&ticket)?;
         let ahead = self.places.get_mut(&place)?;
@@ -73,7 +82,7 @@ impl Stretches {
                 });
             }
         }
-        Some(place)
+        (!entries.is_empty()).then_some(place)
     }
 
     /// Forgets a path that has caught up, or is gone.

@@ -44,12 +44,14 @@ impl Node {
                 self.attention.insert(id);
                 continue;
             }
-            left -= self.add_path(id, left);
+            left = left.saturating_sub(self.add_path(id, left));
         }
     }
 
-    /// Adds the `Deliver`s of one path, at most `most`; says how many.
+    /// Adds the `Deliver`s of one path, at most `most`; says how many. What is left over is looked at again when they are
+    /// applied, as all of them that do something tell.
     fn add_path(&mut self, id: PathId, most: usize) -> usize {
+        self.pulls.looked_at(id);
         let Some(path) = self.shard.state().paths.get(&id) else { return 0 };
         let waiting = self.may_lease(id, path);
         if waiting == 0 {
@@ -69,9 +71,12 @@ impl Node {
         let mut planned = 0;
         let mut added = 0;
         for receiver in receivers {
+            if added >= most || self.open.is_full() {
+                break;
+            }
             let max_messages = receiver.max_messages.min(u32::try_from(share).expect("clamped above"));
             planned += max_messages as usize;
-            let stretches = self.stretches_for(id, planned + STRETCH_MARGIN);
+            let stretches = self.stretches_for(id, planned + STRETCH_MARGIN, most - added);
             added += self.add_deliver(id, &receiver, max_messages, stretches);
         }
         added
@@ -105,8 +110,12 @@ impl Node {
         let state = self.shard.state();
         let topic = &state.topics[&path.topic];
         let limit = path.settings.get(mortarmq_shard::Setting::MaxPassedOver);
+        let flight = path.settings.get(mortarmq_shard::Setting::MaxInFlight);
         let mut waiting = 0;
         for (partition, found) in path.partitions.iter().zip(&topic.partitions) {
+            if flight != 0 && partition.in_flight() >= flight && !self.open.settled.contains(&id) {
+                continue;
+            }
             waiting += partition.ready_messages();
             if partition.passed_over() < limit {
                 waiting += found.last_seq.next().above(partition.position());
@@ -158,7 +167,8 @@ impl Node {
     }
 
     /// Facts for the partitions in which the path lags further than the state remembers; reads on where they run short.
-    fn stretches_for(&mut self, id: PathId, most: usize) -> Vec<Stretch> {
+    /// At most `stretches_max` of them, as each needs a command.
+    fn stretches_for(&mut self, id: PathId, most: usize, stretches_max: usize) -> Vec<Stretch> {
         let path = &self.shard.state().paths[&id];
         let topic = path.topic;
         let lagging: Vec<_> = path
@@ -172,9 +182,13 @@ impl Node {
         let mut stretches = Vec::new();
         for (number, position, base) in lagging {
             let partition = Partition::new(u16::try_from(number).expect("at most 1024 partitions"));
+            if stretches.len() >= stretches_max {
+                break;
+            }
             let place = (id, partition);
             if let Some(from) = self.stretches.wants(place, position, base) {
-                let ticket = self.read(0, ReadJob::Index { topic, partition, from, max: READ_ENTRIES });
+                // What the state forgot may not be written yet: a read before that would find nothing, again and again.
+                let ticket = self.read(self.last_ticket, ReadJob::Index { topic, partition, from, max: READ_ENTRIES });
                 self.stretches.reading(ticket, place);
             }
             stretches.extend(self.stretches.stretch(place, position, most.min(STEPS_MAX as usize)));
@@ -201,11 +215,9 @@ impl Node {
     pub(crate) fn pull_delivered(&mut self, now: Now, pull_id: u64) {
         let Some(pull) = self.pulls.get_mut(pull_id) else { return };
         pull.proposed = false;
-        let path = pull.path;
+        // If it waits on, its path is looked at again when it moves. It may just have done so, by this very command.
         if pull.is_filled() || pull.deadline <= now.monotonic {
             self.finish_pull(pull_id);
-        } else if self.shard.state().paths.get(&path).is_some_and(|found| self.shard.state().has_deliverable(found)) {
-            self.attention.insert(path);
         }
     }
 

@@ -4,7 +4,7 @@
 
 #![allow(dead_code, reason = "each test file uses its own part")]
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use mortarmq_node::{
 use mortarmq_shard::record::NewRecord;
 use mortarmq_shard::{PublishRunBuilder, SettleItem, SettleKind, StartPolicy};
 use mortarmq_storage::{
-    Disk, Journal, JournalOptions, MemoryDisk, RecoverStop, SegmentOptions, SegmentReader, SegmentWriter,
+    Disk, Journal, JournalBatch, JournalOptions, MemoryDisk, RecoverStop, SegmentOptions, SegmentReader, SegmentWriter,
 };
 use mortarmq_types::{
     ConnectionId, DeliveryId, MemberId, MonotonicTime, NodeId, Partition, ProducerId, ProducerSeq, Seq, ShardId,
@@ -36,10 +36,26 @@ pub(crate) struct Rig {
     pub(crate) deliveries: Vec<(ConnectionId, u16, Delivery)>,
     pub(crate) pulls: Vec<(ConnectionId, u16, Result<u16, Failure>)>,
     pub(crate) queries: BTreeMap<u64, QueryReply>,
+    /// Whether journal, segment writer and reads take their time: what they were given waits for [`Rig::finish_one`].
+    pub(crate) slow: bool,
+    /// Reads of records and of index entries so far.
+    pub(crate) record_reads: u64,
+    pub(crate) index_reads: u64,
+    /// Whether the recovery cut a torn batch.
+    pub(crate) torn: bool,
+    under_way: UnderWay,
     journal: Journal,
     segments: SegmentWriter,
     reader: SegmentReader,
     last_query: u64,
+}
+
+/// What journal, segment writer and read pool have to do.
+#[derive(Default)]
+struct UnderWay {
+    journal: Option<(u64, JournalBatch)>,
+    written: VecDeque<u64>,
+    reads: VecDeque<(u64, ReadJob)>,
 }
 
 /// Small files, so that short scripts roll over too.
@@ -81,7 +97,7 @@ impl Rig {
             let work = recovery.handle_batch(batch).map_err(|error| RecoverStop { reason: error.to_string() })?;
             write(&mut segments, work).map_err(|crash| RecoverStop { reason: crash.0 })
         };
-        let (journal, _) =
+        let (journal, recovered) =
             Journal::recover(shared, &data_dir, journal_options, membership, &mut on_batch).map_err(crashed)?;
         let node = recovery.finish(options.now).map_err(crashed)?;
         let reader = segments.reader();
@@ -93,6 +109,11 @@ impl Rig {
             deliveries: Vec::new(),
             pulls: Vec::new(),
             queries: BTreeMap::new(),
+            slow: false,
+            record_reads: 0,
+            index_reads: 0,
+            torn: recovered.torn.is_some(),
+            under_way: UnderWay::default(),
             journal,
             segments,
             reader,
@@ -108,16 +129,24 @@ impl Rig {
         while let Some(output) = self.node.poll_output(self.now) {
             match output {
                 Output::Journal { ready_number, batch } => {
-                    self.journal.append(&batch).map_err(crashed)?;
-                    self.node.handle_journal_written(self.now, ready_number);
+                    let before = self.under_way.journal.replace((ready_number, batch));
+                    assert!(before.is_none(), "one journal write is under way at a time");
+                    self.unless_slow(Self::finish_journal)?;
                 }
                 Output::Segments { ticket, work } => {
+                    // The bytes are written at once, as a read must find them; the word that they are comes later.
                     write(&mut self.segments, work)?;
-                    self.node.handle_segments_written(self.now, ticket);
+                    self.under_way.written.push_back(ticket);
+                    self.unless_slow(Self::finish_segments)?;
                 }
                 Output::Read { ticket, job } => {
-                    let result = self.read(job);
-                    self.node.handle_read(self.now, ticket, result);
+                    match &job {
+                        ReadJob::Records { .. } => self.record_reads += 1,
+                        ReadJob::Index { .. } => self.index_reads += 1,
+                        ReadJob::Life { .. } => {}
+                    }
+                    self.under_way.reads.push_back((ticket, job));
+                    self.unless_slow(Self::finish_read)?;
                 }
                 Output::Replies { connection, replies } => {
                     self.replies.entry(connection).or_default().extend(replies);
@@ -136,6 +165,52 @@ impl Rig {
             self.node.check();
         }
         Ok(())
+    }
+
+    /// Finishes something that is under way, if anything is; `which` chooses. Says whether something was.
+    pub(crate) fn finish_one(&mut self, which: u64) -> Result<bool, Crashed> {
+        for place in 0..3 {
+            let finished = match (which + place) % 3 {
+                0 => self.finish_journal()?,
+                1 => self.finish_segments()?,
+                _ => self.finish_read()?,
+            };
+            if finished {
+                self.pump()?;
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Finishes everything that is under way, and what follows from it.
+    pub(crate) fn catch_up(&mut self) -> Result<(), Crashed> {
+        while self.finish_one(0)? {}
+        Ok(())
+    }
+
+    fn unless_slow(&mut self, finish: fn(&mut Self) -> Result<bool, Crashed>) -> Result<(), Crashed> {
+        if self.slow { Ok(()) } else { finish(self).map(drop) }
+    }
+
+    fn finish_journal(&mut self) -> Result<bool, Crashed> {
+        let Some((ready_number, batch)) = self.under_way.journal.take() else { return Ok(false) };
+        self.journal.append(&batch).map_err(crashed)?;
+        self.node.handle_journal_written(self.now, ready_number);
+        Ok(true)
+    }
+
+    fn finish_segments(&mut self) -> Result<bool, Crashed> {
+        let Some(ticket) = self.under_way.written.pop_front() else { return Ok(false) };
+        self.node.handle_segments_written(self.now, ticket);
+        Ok(true)
+    }
+
+    fn finish_read(&mut self) -> Result<bool, Crashed> {
+        let Some((ticket, job)) = self.under_way.reads.pop_front() else { return Ok(false) };
+        let result = self.read(job);
+        self.node.handle_read(self.now, ticket, result);
+        Ok(true)
     }
 
     fn read(&self, job: ReadJob) -> ReadResult {
@@ -187,6 +262,7 @@ impl Rig {
         self.last_query += 1;
         self.node.handle_query(self.now, self.last_query, question);
         self.pump()?;
+        self.catch_up()?;
         Ok(self.queries.remove(&self.last_query).expect("a query is answered"))
     }
 
