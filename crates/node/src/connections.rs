@@ -2,8 +2,9 @@
 //!
 //! # Invariants
 //! 1. Answers leave in the order of the requests, whatever the order in which they become known.
+//! 2. The positions that a connection is told never go back (P10).
 
-use mortarmq_types::{ConnectionId, MemberId, PathId};
+use mortarmq_types::{ConnectionId, MemberId, PathId, Position};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use crate::output::Output;
@@ -28,6 +29,8 @@ pub(crate) struct Connection {
     early: VecDeque<Option<Reply>>,
     /// Answers whose turn has come.
     replies: Vec<Reply>,
+    /// The highest position told.
+    told: Position,
     /// Its subscriptions.
     pub(crate) subscriptions: BTreeMap<u16, (PathId, MemberId)>,
 }
@@ -79,8 +82,7 @@ impl Connection {
     fn file(&mut self, slot: u64, reply: Reply) -> bool {
         assert!(slot >= self.head && slot < self.next_slot, "invariant 1: place {slot} is answered once, in its turn");
         if slot == self.head && self.early.is_empty() {
-            self.head += 1;
-            self.replies.push(reply);
+            self.release(reply);
             return true;
         }
         let place = usize::try_from(slot - self.head).expect("a connection has a bounded number of open requests");
@@ -90,10 +92,19 @@ impl Connection {
         assert!(self.early[place].is_none(), "invariant 1: place {slot} is answered once");
         self.early[place] = Some(reply);
         while let Some(Some(_)) = self.early.front() {
-            self.head += 1;
-            self.replies.extend(self.early.pop_front().flatten());
+            if let Some(Some(reply)) = self.early.pop_front() {
+                self.release(reply);
+            }
         }
         !self.replies.is_empty()
+    }
+
+    /// Lets the answer go whose turn has come. What was known earlier is told behind later positions, and holds there too.
+    fn release(&mut self, mut reply: Reply) {
+        self.head += 1;
+        reply.position = reply.position.max(self.told);
+        self.told = reply.position;
+        self.replies.push(reply);
     }
 }
 
@@ -128,7 +139,7 @@ mod tests {
         connections.answer(id, 0, reply(0));
         assert_eq!(sent(&mut connections), [0]);
         connections.answer(id, 1, reply(1));
-        connections.answer(id, 3, reply(3));
-        assert_eq!(sent(&mut connections), [1, 2, 3]);
+        connections.answer(id, 3, reply(0));
+        assert_eq!(sent(&mut connections), [1, 2, 2], "a ping behind a write tells no earlier position (P10)");
     }
 }

@@ -6,7 +6,6 @@ use mortarmq_types::{ConnectionId, Epoch, PathId, Position};
 use std::collections::BTreeMap;
 
 use crate::config::Now;
-use crate::connections::Connection;
 use crate::node::Node;
 use crate::output::{Delivery, Output, ReadJob, ReadResult};
 use crate::recent::Stored;
@@ -61,7 +60,8 @@ impl Node {
                 }
             })
             .collect();
-        let batch = Batch { topic: deliver.topic, partition: deliver.partition, messages, read: None };
+        let (topic, partition) = (deliver.topic, deliver.partition);
+        let batch = Batch { path: deliver.path, topic, partition, messages, read: None };
         self.sends.push(destination, Pending::Messages(batch));
         self.advance(destination);
     }
@@ -115,6 +115,7 @@ impl Node {
     /// Sends what is ready at the front of a subscription's order, and begins the read that the next step needs.
     fn advance(&mut self, destination: Destination) {
         let mut read = None;
+        let mut held_back = Vec::new();
         while let Some(queue) = self.sends.queue_mut(destination) {
             match queue.front_mut() {
                 None => break,
@@ -125,7 +126,8 @@ impl Node {
                         read = Some(ReadJob::Records { topic, partition, from, to, max_bytes: READ_BYTES });
                         break;
                     }
-                    let messages = ready(std::mem::take(&mut batch.messages));
+                    let (messages, unsent) = ready(batch);
+                    held_back.push((batch.path, unsent));
                     queue.pop_front();
                     if !messages.is_empty() {
                         let (connection, subscription) = destination;
@@ -143,6 +145,9 @@ impl Node {
             }
         }
         self.sends.tidy(destination);
+        for (path, unsent) in held_back {
+            self.give_back(path, &unsent);
+        }
         if let Some(job) = read {
             let ticket = self.read(0, job);
             self.sends.reading(ticket, destination);
@@ -155,9 +160,8 @@ impl Node {
     }
 
     /// Leases that were queued for a connection that is gone are given back.
-    pub(crate) fn give_back_queued(&mut self, connection: ConnectionId, closed: &Connection) {
-        for (subscription, batch) in self.sends.drop_connection(connection) {
-            let Some((path, _)) = closed.subscriptions.get(&subscription) else { continue };
+    pub(crate) fn give_back_queued(&mut self, connection: ConnectionId) {
+        for batch in self.sends.drop_connection(connection) {
             let unsent: Vec<Unsent> = batch
                 .messages
                 .iter()
@@ -168,7 +172,7 @@ impl Node {
                 })
                 .map(|(seq, delivery_id)| Unsent { partition: batch.partition, seq, delivery_id })
                 .collect();
-            self.give_back(*path, &unsent);
+            self.give_back(batch.path, &unsent);
         }
     }
 
@@ -223,13 +227,22 @@ fn complete(
     }))
 }
 
-fn ready(slots: Vec<Slot>) -> Vec<Delivery> {
-    slots
-        .into_iter()
-        .filter_map(|slot| match slot {
-            Slot::Ready(delivery) => Some(*delivery),
-            Slot::Unreadable => None,
+/// What of a batch can be sent, and what goes back: behind a message whose record cannot be read, later ones of its key
+/// must not overtake it (P8), so the rest is given back and comes again without those.
+fn ready(batch: &mut Batch) -> (Vec<Delivery>, Vec<Unsent>) {
+    let mut messages = Vec::with_capacity(batch.messages.len());
+    let mut unsent = Vec::new();
+    let mut is_held = false;
+    for slot in std::mem::take(&mut batch.messages) {
+        match slot {
+            Slot::Unreadable => is_held = true,
+            Slot::Ready(delivery) if is_held => {
+                let (seq, delivery_id) = (delivery.seq, delivery.delivery_id);
+                unsent.push(Unsent { partition: batch.partition, seq, delivery_id });
+            }
+            Slot::Ready(delivery) => messages.push(*delivery),
             Slot::Missing(_) => unreachable!("a batch leaves only when no record is missing"),
-        })
-        .collect()
+        }
+    }
+    (messages, unsent)
 }

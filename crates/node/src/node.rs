@@ -150,7 +150,7 @@ impl Node {
         for id in self.pulls.matching(|pull| pull.connection == connection) {
             self.pulls.remove(id);
         }
-        self.give_back_queued(connection, &closed);
+        self.give_back_queued(connection);
     }
 
     /// Requests of a connection, in the order in which they came.

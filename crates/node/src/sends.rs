@@ -1,7 +1,7 @@
 //! Leased messages on their way to a connection: those whose record is in memory leave at once, the others after a read.
 //! Per subscription they leave in the order of their leases.
 
-use mortarmq_types::{ConnectionId, Partition, Seq, TopicIncarnation};
+use mortarmq_types::{ConnectionId, Partition, PathId, Seq, TopicIncarnation};
 use std::collections::{BTreeMap, VecDeque};
 
 use crate::output::Delivery;
@@ -30,6 +30,7 @@ pub(crate) enum Pending {
 /// Leased messages of one partition.
 #[derive(Debug)]
 pub(crate) struct Batch {
+    pub(crate) path: PathId,
     pub(crate) topic: TopicIncarnation,
     pub(crate) partition: Partition,
     /// The messages; the record is missing until it is read.
@@ -106,13 +107,13 @@ impl Sends {
     }
 
     /// Drops everything of a connection; hands over the batches that were not sent.
-    pub(crate) fn drop_connection(&mut self, connection: ConnectionId) -> Vec<(u16, Batch)> {
+    pub(crate) fn drop_connection(&mut self, connection: ConnectionId) -> Vec<Batch> {
         let keys: Vec<_> = self.queues.range((connection, 0)..=(connection, u16::MAX)).map(|(key, _)| *key).collect();
         let mut unsent = Vec::new();
         for key in keys {
             for pending in self.queues.remove(&key).into_iter().flatten() {
                 if let Pending::Messages(batch) = pending {
-                    unsent.push((key.1, batch));
+                    unsent.push(batch);
                 }
             }
         }

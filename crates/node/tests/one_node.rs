@@ -4,7 +4,7 @@ mod support;
 
 use mortarmq_node::{Answer, Outcome, Query, QueryAnswer, Request};
 use mortarmq_shard::{SettleCode, SettleKind};
-use mortarmq_storage::MemoryDisk;
+use mortarmq_storage::{Disk, MemoryDisk};
 use mortarmq_types::{Cause, ConnectionId, Partition, Seq};
 use mortarmq_wire::ErrorCode;
 use support::{CONNECTION, Rig, RigOptions, number_of, publish, settle, settle_named, subscribe};
@@ -215,4 +215,29 @@ fn p7_a_trace_tells_the_whole_life_of_a_message() {
     assert_eq!(view.standing[0].standing, "acked");
     let refused = rig.query(trace(2)).expect("no crash").result.expect_err("there is no message 2");
     assert_eq!((refused.code, refused.outcome), (ErrorCode::UnknownPartition, Outcome::Refused));
+}
+
+#[test]
+fn p8_p11_a_rotten_record_is_not_served_and_its_key_waits_while_all_else_goes_on() {
+    // Method: flip a byte of the first message's record in its segment, with nothing kept in memory.
+    let options = RigOptions { recent_bytes: 0, ..RigOptions::default() };
+    let mut rig = Rig::start(&MemoryDisk::new(), options).expect("a fresh disk");
+    rig.connect(CONNECTION);
+    let topic = rig.declare("orders", 1).expect("no crash");
+    rig.ask(CONNECTION, vec![publish(topic, 9, 1..4, b"anna")]).expect("no crash");
+    rig.ask(CONNECTION, vec![publish(topic, 9, 4..6, b"")]).expect("no crash");
+    let folder = std::path::PathBuf::from(format!("data/topics/{}/0", topic.to_hex()));
+    let names = rig.disk.list(&folder).expect("the partition has files");
+    let segment = names.iter().find(|name| name.ends_with(".segment")).expect("a segment");
+    let file = rig.disk.open(&folder.join(segment)).expect("it can be opened");
+    let mut bytes = vec![0; usize::try_from(file.len().expect("a length")).expect("small")];
+    file.read_exact_at(&mut bytes, 0).expect("it can be read");
+    let at = bytes.windows(4).position(|window| window == b"anna").expect("the key of the first message");
+    file.write_all_at(&[bytes[at] ^ 1], at as u64).expect("it can be written");
+    rig.ask(CONNECTION, vec![subscribe(topic, "billing", 1, 70, 10)]).expect("no crash");
+    rig.pass(5000).expect("no crash");
+    let mut numbers: Vec<u64> = rig.take_deliveries().iter().map(number_of).collect();
+    numbers.sort_unstable();
+    assert_eq!(numbers, [4, 5], "neither the rotten message nor those behind it in its key");
+    assert!(rig.node.gauges().unreadable > 0);
 }

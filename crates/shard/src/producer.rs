@@ -99,9 +99,12 @@ impl Producers {
         });
         assert_eq!(line.last.next(), number, "P3: a line of producer numbers has no hole");
         line.last = number;
-        if line.window.len() >= window.max(1) {
-            line.window.pop_front();
-            self.entries -= 1;
+        // Two at most: a window that was made smaller shrinks step by step.
+        for _ in 0..2 {
+            if line.window.len() >= window.max(1) {
+                line.window.pop_front();
+                self.entries -= 1;
+            }
         }
         line.window.push_back(what);
         self.entries += 1;

@@ -4,7 +4,7 @@ use crate::command::{JoinGroup, StartPolicy};
 use crate::names::check_name;
 use crate::outcome::{Outcome, Refusal};
 use crate::settings::GroupSettings;
-use crate::state::{MEMBERS_MAX, Member, PATHS_MAX, Path, State, Topic};
+use crate::state::{MEMBERS_MAX, Member, PATH_PARTITIONS_MAX, PATHS_MAX, Path, State, Topic};
 use mortarmq_delivery::PathPartition;
 use mortarmq_types::{MemberId, Partition, PathId, Seq};
 use std::collections::BTreeMap;
@@ -36,7 +36,11 @@ fn make_path(state: &mut State, join: &JoinGroup) -> Result<PathId, Refusal> {
     if state.paths.len() >= PATHS_MAX {
         return Err(Refusal::CatalogQuota { what: "groups", limit: PATHS_MAX });
     }
+    let held: usize = state.paths.values().map(|path| path.partitions.len()).sum();
     let topic = state.topics.get_mut(&join.topic).ok_or(Refusal::UnknownTopic)?;
+    if held + topic.partitions.len() > PATH_PARTITIONS_MAX {
+        return Err(Refusal::CatalogQuota { what: "partitions of groups", limit: PATH_PARTITIONS_MAX });
+    }
     let partitions =
         (0..topic.partitions.len()).map(|number| PathPartition::new(start(&join.start, topic, number))).collect();
     let path = Path {

@@ -186,7 +186,9 @@ impl<'a> Admission<'a> {
         let producers = &mut self.topic.producers;
         let before = producers.entries();
         let what = Remembered { partition, seq, content_hash: record.content_hash };
-        let window = self.limits.producer_window as usize;
+        // At the shard's limit no line grows beyond a small window: what is remembered stays bounded (failure rule 9).
+        let is_full = *self.producer_entries >= self.limits.state_entries_max;
+        let window = if is_full { WINDOW_AT_LIMIT } else { self.limits.producer_window as usize };
         producers.remember((self.requested, self.producer_id), record.producer_seq, what, window, self.now);
         // Only now: before, the line that is used may itself be the one that was idle longest.
         producers.forget_idle(self.now, self.limits.producer_idle_ms.max(IDLE_LEAST_MS), 1);
@@ -196,6 +198,8 @@ impl<'a> Admission<'a> {
 
 /// A producer is remembered at least that long after its last publish (P3).
 const IDLE_LEAST_MS: u64 = 600_000;
+/// Publishes remembered per line when the shard remembers as many as it may.
+const WINDOW_AT_LIMIT: usize = 64;
 /// Producers forgotten by one publish at most.
 const FORGET_MAX: usize = 64;
 

@@ -27,6 +27,9 @@ pub const PARTITIONS_MAX: usize = 65_536;
 /// Most groups of all topics of a shard together.
 pub const PATHS_MAX: usize = 16_384;
 
+/// Most partitions that all groups of a shard read together: each keeps positions and leases of its own.
+pub const PATH_PARTITIONS_MAX: usize = 262_144;
+
 /// Everything a shard knows.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct State {
