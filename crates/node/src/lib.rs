@@ -8,8 +8,8 @@
 //!    open batch while the journal writes the one before;
 //! 3. [`Output`]s go out: journal writes, segment work, reads, answers, deliveries.
 //!
-//! Reading order: [`mod@node`] (the order of things), [`admit`] (what a request becomes), [`commit`] (what an applied
-//! batch sets off), [`duties`] (what the leader proposes by itself), [`request`], [`reply`] and [`output`].
+//! Reading order: `node.rs` (the order of things), `admit.rs` (what a request becomes), `commit.rs` (what an applied batch
+//! sets off), `duties` (what the leader proposes by itself), `request.rs`, `reply.rs` and `output.rs`.
 
 mod admit;
 mod clock;
