@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use mortarmq_http::{BrokerStatus, NodeHandle, Readiness};
 use mortarmq_node::{Gauges, Query, QueryAnswer, QueryReply};
 use mortarmq_types::NodeId;
-use tokio::sync::{oneshot, watch};
+use tokio::sync::{Semaphore, oneshot, watch};
 
 use crate::event::Event;
 use crate::machine;
@@ -19,6 +19,8 @@ use crate::shared::Shared;
 pub(crate) struct AdminHandle {
     pub(crate) node_id: NodeId,
     pub(crate) shared: Arc<Shared>,
+    /// An answer about thousands of topics is large, and so is the work: few are made at a time.
+    pub(crate) questions: Arc<Semaphore>,
     pub(crate) metrics_enabled: bool,
     pub(crate) data_dir: PathBuf,
     pub(crate) stopping: watch::Receiver<bool>,
@@ -26,6 +28,7 @@ pub(crate) struct AdminHandle {
 
 impl NodeHandle for AdminHandle {
     async fn query(&self, question: Query) -> Option<QueryReply> {
+        let _place = self.questions.acquire().await.ok()?;
         let (answer, answered) = oneshot::channel();
         self.shared.send(Event::Query { question, answer });
         answered.await.ok()
@@ -78,3 +81,6 @@ impl AdminHandle {
         answered.await.ok()
     }
 }
+
+/// Questions of operators that the loop has in hand at a time.
+pub(crate) const QUESTIONS_MAX: usize = 4;

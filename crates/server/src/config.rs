@@ -54,6 +54,12 @@ pub struct Config {
     /// # Units
     /// Bytes.
     pub receive_budget_bytes: u64,
+    /// What may wait in memory for consumers that take it slowly, of all connections together; beyond, SLOW_CONSUMER.
+    /// No key sets it: it lies far above every default window.
+    ///
+    /// # Units
+    /// Bytes.
+    pub send_budget_bytes: u64,
     /// Whether `/metrics` is served.
     pub metrics_enabled: bool,
     /// The least severe log lines that are written.
@@ -225,6 +231,7 @@ impl Settings {
             max_pending_bytes: value("max_pending_bytes").number(),
             max_connections: u32::try_from(value("max_connections").number()).expect("its range ends at 32 bits"),
             receive_budget_bytes: value("receive_budget_bytes").number(),
+            send_budget_bytes: SEND_BUDGET_BYTES,
             metrics_enabled: value("metrics_enabled").flag(),
             log_level: value("log_level").word(),
             log_format: value("log_format").word(),
@@ -264,6 +271,7 @@ fn nearest_hint(nearest: &Option<&'static str>) -> String {
     nearest.map_or_else(String::new, |name| format!(" (did you mean {name:?}?)"))
 }
 
+const SEND_BUDGET_BYTES: u64 = 256 << 20;
 const ENVIRONMENT_PREFIX: &str = "MORTARMQ_";
 /// Variables that the command line reads for its own requests.
 const CLIENT_VARIABLES: &[&str] = &["server", "admin", "token", "config"];

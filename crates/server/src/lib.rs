@@ -14,6 +14,7 @@
 //! `connection/answers.rs` (answers to frames). [`config`] is what a node is told.
 
 mod admin;
+mod admin_listener;
 mod clock;
 pub mod config;
 mod connection;
@@ -23,6 +24,7 @@ mod journal_thread;
 mod listener;
 mod machine;
 pub mod metrics;
+mod open_files;
 mod outlet;
 mod random;
 mod read_pool;
@@ -32,8 +34,10 @@ pub mod server;
 mod shard_loop;
 mod shared;
 mod threads;
+mod turn_away;
 
 pub use config::{Config, ConfigError, Origin, Source};
+pub use open_files::TooFewFiles;
 pub use recover::RecoverySummary;
 pub use segment_thread::SegmentError;
 pub use server::{Addresses, Running, Server, StartError};

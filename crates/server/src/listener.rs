@@ -4,18 +4,18 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::BytesMut;
+use bytes::{Bytes, BytesMut};
 use mortarmq_node::ErrorCode;
 use mortarmq_types::ConnectionId;
 use mortarmq_wire::ops::ErrorAnswer;
-use tokio::io::AsyncWriteExt;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, mpsc, watch};
 
 use crate::connection::session::Identity;
 use crate::connection::{intake::NO_OP, serve};
 use crate::shared::Shared;
 use crate::threads::AbortOnPanic;
+use crate::turn_away::TurnAway;
 
 /// What the client listener needs.
 pub(crate) struct ClientListener {
@@ -33,6 +33,7 @@ impl ClientListener {
     pub(crate) async fn run(mut self) {
         let _guard = AbortOnPanic;
         let places = Arc::new(Semaphore::new(self.max_connections as usize));
+        let turn_away = TurnAway::new(refusal(self.max_connections));
         let mut id = ConnectionId::ZERO;
         loop {
             let accepted = tokio::select! {
@@ -48,7 +49,7 @@ impl ClientListener {
             };
             let Ok(place) = Arc::clone(&places).try_acquire_owned() else {
                 self.shared.metrics.count_connection_refused();
-                tokio::spawn(turn_away(stream, self.max_connections));
+                turn_away.refuse(stream);
                 continue;
             };
             // Answers are small and wanted at once.
@@ -68,19 +69,17 @@ impl ClientListener {
 }
 
 /// A process that has no more file handles would otherwise ask for one as fast as it can.
-async fn pause_after(error: &io::Error) {
+pub(crate) async fn pause_after(error: &io::Error) {
     tracing::warn!(%error, "a connection could not be accepted");
     tokio::time::sleep(ACCEPT_PAUSE).await;
 }
 
-/// Says why and closes.
-async fn turn_away(mut stream: TcpStream, max_connections: u32) {
+/// Says why.
+fn refusal(max_connections: u32) -> Bytes {
     let text = format!("this node has its {max_connections} connections (max_connections); close some, or raise it");
     let mut out = BytesMut::new();
     ErrorAnswer::new(ErrorCode::QuotaExceeded, NO_OP, text.as_bytes()).encode(&mut out);
-    // Whatever goes wrong, the connection closes.
-    let _ = tokio::time::timeout(TURN_AWAY_TIME, stream.write_all(&out)).await;
+    out.freeze()
 }
 
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-const TURN_AWAY_TIME: Duration = Duration::from_secs(1);

@@ -53,12 +53,12 @@ pub(crate) fn recover(config: &Config) -> Result<Recovered, StartError> {
         let work = recovery.handle_batch(batch).map_err(|error| stop(&error))?;
         take(&mut segments, work).map_err(|error| stop(&error))?;
         if segments.buffered_bytes() >= FLUSH_BYTES {
-            flush(&mut segments).map_err(|error| stop(&error))?;
+            flush(&mut segments, WAITS, || false).map_err(|error| stop(&error))?;
         }
         Ok(())
     })
     .map_err(StartError::Journal)?;
-    flush(&mut segments).map_err(StartError::Segments)?;
+    flush(&mut segments, WAITS, || false).map_err(StartError::Segments)?;
     let node = recovery.finish(NodeClock.now()).map_err(StartError::Node)?;
     if let Some(torn) = &found.torn {
         tracing::warn!(
@@ -87,3 +87,6 @@ fn node_config(config: &Config) -> Result<NodeConfig, StartError> {
 fn stop(error: &dyn std::error::Error) -> RecoverStop {
     RecoverStop { reason: chain(error) }
 }
+
+/// What a start does while the disk is full.
+const WAITS: &str = "the start goes on then";

@@ -1,6 +1,8 @@
 //! The segment writer: appends records and ledger events behind the journal. No publish waits for it.
 
 use std::io;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -9,6 +11,7 @@ use mortarmq_node::SegmentWork;
 use mortarmq_storage::{AppendError, FlushError, FolderError, SegmentWriter};
 
 use crate::event::Event;
+use crate::shared::Status;
 use crate::threads::{chain, end_after_disk_failure, spawn};
 
 /// Work of one committed batch.
@@ -34,13 +37,19 @@ pub enum SegmentError {
 /// Starts the segment writer. It ends when its channel is closed, after all that was in it.
 ///
 /// The channel needs no bound of its own: the node stops leasing when 64 MiB of effects are unwritten.
-pub(crate) fn start(writer: SegmentWriter, events: Sender<Event>) -> io::Result<(Sender<SegmentJob>, JoinHandle<()>)> {
+/// A full disk does not hold up a stop: what could not be written then is in the journal, and written at the next start.
+pub(crate) fn start(
+    writer: SegmentWriter,
+    events: Sender<Event>,
+    status: Arc<Status>,
+) -> io::Result<(Sender<SegmentJob>, JoinHandle<()>)> {
     let (sender, jobs) = mpsc::channel();
-    let thread = spawn("segments", move || write_all(writer, &jobs, &events))?;
+    let thread = spawn("segments", move || write_all(writer, &jobs, &events, &status))?;
     Ok((sender, thread))
 }
 
-fn write_all(mut writer: SegmentWriter, jobs: &Receiver<SegmentJob>, events: &Sender<Event>) {
+fn write_all(mut writer: SegmentWriter, jobs: &Receiver<SegmentJob>, events: &Sender<Event>, status: &Status) {
+    let is_stopping = || status.is_stopping.load(Ordering::Relaxed);
     while let Ok(first) = jobs.recv() {
         let mut ticket = first.ticket;
         let mut result = take(&mut writer, first.work);
@@ -50,7 +59,15 @@ fn write_all(mut writer: SegmentWriter, jobs: &Receiver<SegmentJob>, events: &Se
             ticket = next.ticket;
             result = take(&mut writer, next.work);
         }
-        if let Err(error) = result.and_then(|()| flush(&mut writer)) {
+        let flushed =
+            result.and_then(|()| flush(&mut writer, "publishes go on until the journal is full too", is_stopping));
+        if let Err(error) = flushed {
+            if matches!(error, SegmentError::Flush(FlushError::DiskFull { .. })) {
+                tracing::warn!("stopped without room for all segments; the next start writes them from the journal");
+                // The loop hands over work until it ends, and may rely on somebody taking it.
+                jobs.iter().for_each(drop);
+                return;
+            }
             end_after_disk_failure("the segment writer", &error);
         }
         // The loop is gone only at a stop, when nobody waits for this any more.
@@ -74,18 +91,20 @@ pub(crate) fn take(writer: &mut SegmentWriter, work: Vec<SegmentWork>) -> Result
     Ok(())
 }
 
-/// Writes what waits. A full disk is no failed write: nothing is lost, and the writer waits for room (failure rule 8).
-pub(crate) fn flush(writer: &mut SegmentWriter) -> Result<(), SegmentError> {
+/// Writes what waits. A full disk is no failed write: nothing is lost, and the writer waits for room (failure rule 8),
+/// until `gives_up` says not to. `meanwhile` tells the operator what waits with it.
+pub(crate) fn flush(
+    writer: &mut SegmentWriter,
+    meanwhile: &str,
+    gives_up: impl Fn() -> bool,
+) -> Result<(), SegmentError> {
     let mut is_told = false;
     loop {
         match writer.flush() {
             Ok(()) => return Ok(()),
-            Err(error @ FlushError::DiskFull { .. }) => {
+            Err(error @ FlushError::DiskFull { .. }) if !gives_up() => {
                 if !is_told {
-                    tracing::warn!(
-                        "{}; waiting for room, publishes go on until the journal is full too",
-                        chain(&error)
-                    );
+                    tracing::warn!("{}; waiting for room, {meanwhile}", chain(&error));
                     is_told = true;
                 }
                 std::thread::sleep(DISK_FULL_PAUSE);
@@ -98,3 +117,73 @@ pub(crate) fn flush(writer: &mut SegmentWriter) -> Result<(), SegmentError> {
 /// One flush writes about this much at most before it is told, so that memory stays small and readers near.
 pub(crate) const FLUSH_BYTES: u64 = 8 << 20;
 const DISK_FULL_PAUSE: Duration = Duration::from_millis(200);
+
+#[cfg(test)]
+mod tests {
+    use super::{SegmentJob, start};
+    use crate::event::Event;
+    use crate::shared::Status;
+    use bytes::BytesMut;
+    use mortarmq_node::SegmentWork;
+    use mortarmq_shard::record::{NewRecord, write_record};
+    use mortarmq_storage::{MemoryDisk, SegmentOptions, SegmentRecord, SegmentWriter};
+    use mortarmq_types::{
+        CommitIndex, Epoch, KeyHash, Partition, ProducerId, ProducerSeq, Seq, TopicIncarnation, WallTime,
+    };
+    use std::path::Path;
+    use std::sync::atomic::Ordering;
+    use std::sync::{Arc, mpsc};
+
+    fn job() -> SegmentJob {
+        let mut record = BytesMut::new();
+        let (producer_id, producer_seq) = (ProducerId::ZERO, ProducerSeq::ZERO);
+        write_record(
+            &mut record,
+            &NewRecord { producer_id, producer_seq, key: b"", has_headers: false, body: &[0; 6] },
+        );
+        let record = SegmentRecord {
+            topic: TopicIncarnation::new(1),
+            partition: Partition::ZERO,
+            seq: Seq::FIRST,
+            commit_index: CommitIndex::new(1),
+            epoch: Epoch::new(1),
+            published_at: WallTime::ZERO,
+            key_hash: KeyHash::default(),
+            payload_bytes: 0,
+            expires_at_ms: 0,
+            record: record.freeze(),
+        };
+        SegmentJob { ticket: 7, work: vec![SegmentWork::Append(record)] }
+    }
+
+    /// Starts a writer on a full disk and gives it a record.
+    fn on_a_full_disk()
+    -> (MemoryDisk, Arc<Status>, mpsc::Sender<SegmentJob>, std::thread::JoinHandle<()>, mpsc::Receiver<Event>) {
+        let disk = MemoryDisk::new();
+        let writer = SegmentWriter::open(Arc::new(disk.clone()), Path::new("/data"), SegmentOptions::default());
+        let writer = writer.expect("an empty folder");
+        disk.set_full(true);
+        let (events, written) = mpsc::channel();
+        let status = Arc::new(Status::new());
+        let (jobs, thread) = start(writer, events, Arc::clone(&status)).expect("a thread");
+        jobs.send(job()).expect("the thread runs");
+        (disk, status, jobs, thread, written)
+    }
+
+    #[test]
+    fn rule_8_a_full_disk_pauses_the_writer_until_there_is_room() {
+        let (disk, _status, _jobs, _thread, written) = on_a_full_disk();
+        assert!(written.recv_timeout(std::time::Duration::from_millis(300)).is_err(), "nothing is written");
+        disk.set_full(false);
+        assert!(matches!(written.recv(), Ok(Event::SegmentsWritten { ticket: 7 })));
+    }
+
+    #[test]
+    fn rule_8_a_full_disk_does_not_hold_up_a_stop() {
+        let (_disk, status, jobs, thread, written) = on_a_full_disk();
+        status.is_stopping.store(true, Ordering::Relaxed);
+        drop(jobs);
+        thread.join().expect("it ends");
+        assert!(written.recv().is_err(), "and claims nothing");
+    }
+}

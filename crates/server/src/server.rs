@@ -4,6 +4,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::sync::mpsc as std_mpsc;
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -12,14 +13,16 @@ use mortarmq_node::NodeError;
 use mortarmq_storage::{DirectoryLock, FolderError, JournalError, LockError};
 use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{Semaphore, mpsc, watch};
 
-use crate::admin::AdminHandle;
+use crate::admin::{self, AdminHandle};
+use crate::admin_listener::AdminListener;
 use crate::config::Config;
 use crate::connection::session::Identity;
 use crate::event::Event;
 use crate::listener::ClientListener;
 use crate::metrics::Metrics;
+use crate::open_files::{Places, TooFewFiles, places};
 use crate::recover::{Recovered, RecoverySummary, recover};
 use crate::segment_thread::SegmentError;
 use crate::shard_loop::{Channels, ShardLoop};
@@ -89,6 +92,9 @@ pub enum StartError {
     /// What the journal holds makes no node.
     #[error("cannot recover the node")]
     Node(#[source] NodeError),
+    /// The system allows too few open files.
+    #[error("cannot have the files and connections of a node")]
+    OpenFiles(#[source] TooFewFiles),
     /// The system gives no thread.
     #[error("cannot start a thread")]
     Thread(#[source] io::Error),
@@ -116,6 +122,7 @@ impl Server {
     /// Failure rules 3, 4 and 10.
     pub fn start(config: Config) -> Result<Running, StartError> {
         let lock = DirectoryLock::acquire(&config.data_dir).map_err(StartError::Lock)?;
+        let places = places(config.max_connections).map_err(StartError::OpenFiles)?;
         let Recovered { node, journal, segments, is_new, begun, torn } = recover(&config)?;
         let metrics = Arc::new(Metrics::new());
         if torn.is_some() {
@@ -128,7 +135,8 @@ impl Server {
         let started = journal_thread::start(journal, events.clone(), Arc::clone(&metrics));
         let (journal, thread) = started.map_err(StartError::Thread)?;
         threads.push(thread);
-        let (segments, thread) = segment_thread::start(segments, events.clone()).map_err(StartError::Thread)?;
+        let (segments, thread) =
+            segment_thread::start(segments, events.clone(), Arc::clone(&status)).map_err(StartError::Thread)?;
         threads.push(thread);
         let (reads, pool) = read_pool::start(&reader, &events).map_err(StartError::Thread)?;
         threads.extend(pool);
@@ -137,7 +145,8 @@ impl Server {
         let shard_loop = ShardLoop::new(node, channels, Arc::clone(&status));
         // In front: the others end when its ends of their channels are gone.
         threads.insert(0, threads::spawn("shard-0", move || shard_loop.run()).map_err(StartError::Thread)?);
-        let shared = Arc::new(Shared::new(events, config.receive_budget_bytes, metrics, status));
+        let shared =
+            Arc::new(Shared::new(events, config.receive_budget_bytes, config.send_budget_bytes, metrics, status));
         let (stop, stopping) = watch::channel(false);
         let (alive, all_closed) = mpsc::channel(1);
         let runtime = runtime().map_err(StartError::Thread)?;
@@ -145,7 +154,7 @@ impl Server {
         let listening = match is_ready.recv_timeout(READY_TIME) {
             Ok(messages) => {
                 let recovery = RecoverySummary { is_new, messages, seconds: begun.elapsed().as_secs_f64(), torn };
-                process.listen(&config, &stopping, alive).map(|addresses| (addresses, recovery))
+                process.listen(&config, places, &stopping, alive).map(|addresses| (addresses, recovery))
             }
             Err(_) => Err(StartError::NotReady),
         };
@@ -204,6 +213,7 @@ impl Process {
     fn listen(
         &self,
         config: &Config,
+        places: Places,
         stopping: &watch::Receiver<bool>,
         alive: mpsc::Sender<()>,
     ) -> Result<Addresses, StartError> {
@@ -219,12 +229,13 @@ impl Process {
             listener,
             identity,
             shared: Arc::clone(&shared),
-            max_connections: config.max_connections,
+            max_connections: places.clients,
             stopping: stopping.clone(),
             alive,
         };
         self.runtime.spawn(clients.run());
         let handle = AdminHandle {
+            questions: Arc::new(Semaphore::new(admin::QUESTIONS_MAX)),
             node_id: config.node_id,
             shared,
             metrics_enabled: config.metrics_enabled,
@@ -239,7 +250,10 @@ impl Process {
         let router = mortarmq_http::router(handle);
         self.runtime.spawn(async move {
             let _guard = threads::AbortOnPanic;
-            if let Err(error) = axum::serve(admin_listener, router).with_graceful_shutdown(stopped).await {
+            if let Err(error) = axum::serve(AdminListener::new(admin_listener, places.admins), router)
+                .with_graceful_shutdown(stopped)
+                .await
+            {
                 tracing::error!(%error, "the admin listener ended");
             }
         });
@@ -264,6 +278,7 @@ impl Process {
         if closed.is_err() {
             tracing::warn!("some connections did not close within {} s", CLOSE_TIME.as_secs());
         }
+        shared.status.is_stopping.store(true, Ordering::Relaxed);
         shared.send(Event::Stop);
         for thread in threads {
             // A panic in one of them has ended the process already.

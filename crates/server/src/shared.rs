@@ -10,12 +10,15 @@ use tokio::sync::Semaphore;
 use crate::clock::NodeClock;
 use crate::event::Event;
 use crate::metrics::Metrics;
+use crate::outlet::Piles;
 
 /// What all connections of a process share.
 pub(crate) struct Shared {
     events: mpsc::Sender<Event>,
     pub(crate) clock: NodeClock,
     pub(crate) receive_budget: Arc<Semaphore>,
+    /// What waits for consumers that take it slowly.
+    pub(crate) piles: Arc<Piles>,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) status: Arc<Status>,
 }
@@ -25,6 +28,8 @@ pub(crate) struct Status {
     pub(crate) started: Instant,
     /// Whether the node serves.
     pub(crate) is_ready: AtomicBool,
+    /// Whether everything ends now.
+    pub(crate) is_stopping: AtomicBool,
     /// 0 healthy, 1 soft, 2 read-only.
     pub(crate) quorum_state: AtomicU8,
 }
@@ -32,7 +37,8 @@ pub(crate) struct Status {
 impl Status {
     /// A node that does not serve yet.
     pub(crate) fn new() -> Self {
-        Self { started: Instant::now(), is_ready: AtomicBool::new(false), quorum_state: AtomicU8::new(READ_ONLY) }
+        let (is_ready, is_stopping) = (AtomicBool::new(false), AtomicBool::new(false));
+        Self { started: Instant::now(), is_ready, is_stopping, quorum_state: AtomicU8::new(READ_ONLY) }
     }
 }
 
@@ -42,11 +48,14 @@ impl Shared {
     pub(crate) fn new(
         events: mpsc::Sender<Event>,
         receive_budget_bytes: u64,
+        send_budget_bytes: u64,
         metrics: Arc<Metrics>,
         status: Arc<Status>,
     ) -> Self {
         let permits = usize::try_from(receive_budget_bytes).unwrap_or(usize::MAX).min(Semaphore::MAX_PERMITS);
-        Self { events, clock: NodeClock, receive_budget: Arc::new(Semaphore::new(permits)), metrics, status }
+        let receive_budget = Arc::new(Semaphore::new(permits));
+        let piles = Arc::new(Piles::new(usize::try_from(send_budget_bytes).unwrap_or(usize::MAX)));
+        Self { events, clock: NodeClock, receive_budget, piles, metrics, status }
     }
 
     /// Gives an event to the shard's loop. Once the loop has ended nobody is left to care.

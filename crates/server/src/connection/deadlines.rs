@@ -66,6 +66,14 @@ impl Deadlines {
         self.frame_begun = self.frame_begun.map(|_| now);
     }
 
+    /// Whether the frame under way, of which so many bytes are there, comes so slowly that it has to make room for others.
+    pub(crate) fn is_crawling(&self, now: Instant, received_bytes: usize) -> bool {
+        self.frame_begun.is_some_and(|begun| {
+            let under_way = now.saturating_duration_since(begun);
+            under_way >= CRAWL_GRACE && (received_bytes as u64) < under_way.as_secs() * CRAWL_BYTES
+        })
+    }
+
     /// Whether a time-out has come.
     ///
     /// # Source
@@ -92,6 +100,10 @@ impl Deadlines {
     }
 }
 
+/// A frame that others wait for may crawl so long.
+const CRAWL_GRACE: Duration = Duration::from_secs(10);
+/// What it has to bring in a second from then on: the largest frame is through in about a minute.
+const CRAWL_BYTES: u64 = 256 << 10;
 /// A peer that reads nothing would otherwise hold its memory for ever, as nothing more is read from it either.
 const STALL_MS: u64 = KEEPALIVE_TIMEOUT_MS;
 
@@ -143,6 +155,18 @@ mod tests {
         assert!(matches!(slow.verdict(at(120)), Verdict::Close(_)));
         slow.handle_read(at(120), true, true);
         assert_eq!(slow.verdict(at(120)), Verdict::GoOn, "the frame was completed and another begun");
+    }
+
+    #[test]
+    fn rule_9_a_frame_that_crawls_is_told_from_one_that_keeps_its_pace() {
+        let (mut deadlines, at) = connected();
+        assert!(!deadlines.is_crawling(at(40), 0), "there is no frame");
+        deadlines.handle_read(at(0), false, true);
+        assert!(!deadlines.is_crawling(at(9), 1), "it may begin slowly");
+        assert!(deadlines.is_crawling(at(10), (10 << 18) - 1));
+        assert!(!deadlines.is_crawling(at(10), 10 << 18));
+        deadlines.handle_not_reading(at(11));
+        assert!(!deadlines.is_crawling(at(20), 1), "nothing was read by our own choice");
     }
 
     #[test]

@@ -81,6 +81,8 @@ impl Expected {
 
 const OPEN_REQUESTS_MAX: usize = 1024;
 const OPEN_BYTES_MAX: u64 = 8 << 20;
+/// What a request counts whose answer may be large: nothing else is taken until it is answered.
+pub(crate) const ALONE_BYTES: usize = OPEN_BYTES_MAX as usize + 1;
 
 #[cfg(test)]
 mod tests {

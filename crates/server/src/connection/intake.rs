@@ -16,14 +16,20 @@ pub(crate) struct Taken {
     pub(crate) frames: usize,
     /// The whole length of the frame that is not complete yet; 0 if there is none.
     pub(crate) pending_bytes: usize,
+    /// Bytes were left alone because too many requests are open.
+    pub(crate) is_held: bool,
 }
 
-/// Takes every whole frame off the front of `input`. Answers that take no place in the order are appended to `out`.
+/// Takes whole frames off the front of `input` until too many requests are open. Answers that take no place in the order are appended to `out`.
 pub(crate) fn take_frames(session: &mut Session, input: &mut BytesMut, out: &mut BytesMut, now: Instant) -> Taken {
     session.expected.handle_read(now);
     let mut taken = Taken::default();
     let mut at = 0;
     while session.stage != Stage::Ending {
+        if session.expected.is_full() {
+            taken.is_held = at < input.len();
+            break;
+        }
         match split_frame(&input[at..]) {
             Ok(Split::Frame { op, payload, consumed }) => {
                 take_frame(session, op, payload, consumed, out);
@@ -76,4 +82,59 @@ fn take_frame(session: &mut Session, op: u8, payload: &[u8], frame_bytes: usize,
 
 pub(super) fn failure_of(error: &DecodeError) -> Failure {
     Failure::new(error.code(), error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Taken, take_frames};
+    use crate::connection::session::{Identity, Session};
+    use crate::metrics::Metrics;
+    use bytes::BytesMut;
+    use mortarmq_types::NodeId;
+    use mortarmq_wire::List;
+    use mortarmq_wire::ops::{Connect, Metadata, Ping};
+    use std::sync::Arc;
+    use std::time::Instant;
+
+    fn greeted() -> Session {
+        let identity = Identity { node_id: NodeId::new(0), client_address: String::new(), poll_max_wait_ms: 0 };
+        let mut session = Session::new(identity, Arc::new(Metrics::new()));
+        let mut input = BytesMut::new();
+        Connect { token: b"", client_name: b"" }.encode(&mut input).expect("it fits");
+        assert_eq!(take(&mut session, &mut input).frames, 1);
+        session.expected.pop();
+        session
+    }
+
+    fn take(session: &mut Session, input: &mut BytesMut) -> Taken {
+        take_frames(session, input, &mut BytesMut::new(), Instant::now())
+    }
+
+    #[test]
+    fn rule_9_one_read_brings_no_more_requests_than_may_be_open() {
+        let (mut session, mut input) = (greeted(), BytesMut::new());
+        for _ in 0..3000 {
+            Ping.encode(&mut input);
+        }
+        let first = take(&mut session, &mut input);
+        assert_eq!((first.frames, first.is_held), (1025, true));
+        assert_eq!(take(&mut session, &mut input).frames, 0);
+        session.expected.pop();
+        assert_eq!(take(&mut session, &mut input).frames, 1);
+    }
+
+    #[test]
+    fn rule_9_a_connection_has_one_answer_at_a_time_that_may_be_large() {
+        let (mut session, mut input) = (greeted(), BytesMut::new());
+        for _ in 0..2 {
+            Metadata { topics: List::default() }.encode(&mut input).expect("it fits");
+        }
+        input.extend_from_slice(&[0, 0]);
+        assert_eq!(take(&mut session, &mut input), Taken { frames: 1, pending_bytes: 0, is_held: true });
+        session.expected.pop();
+        assert_eq!(take(&mut session, &mut input), Taken { frames: 1, pending_bytes: 0, is_held: true });
+        session.expected.pop();
+        let rest = take(&mut session, &mut input);
+        assert_eq!((rest.frames, rest.pending_bytes, rest.is_held), (0, 4, false));
+    }
 }

@@ -4,7 +4,7 @@
 //! 1. Answers leave in the order of the requests; a closing ERR is the last frame.
 //! 2. Every delivery that reached this task and of which no byte was written is given back when the task ends.
 //! 3. What one connection keeps is bounded: one read and one frame in, [`outbox`]'s limit out, open requests by
-//!    [`expected`]. Messages in its channel are bounded by its windows.
+//!    [`expected`]. Messages in its channel are bounded by [`crate::outlet`].
 
 mod ack_latency;
 mod answers;
@@ -49,7 +49,7 @@ pub(crate) async fn serve(
     shared: Arc<Shared>,
     stopping: watch::Receiver<bool>,
 ) {
-    let (outlet, inbox) = outlet();
+    let (outlet, inbox) = outlet(&shared.piles);
     shared.send(Event::Connected { connection: id, outlet });
     shared.metrics.count_connection_opened();
     let mut connection = Connection::new(stream, id, identity, Arc::clone(&shared), inbox);
@@ -74,6 +74,8 @@ struct Connection {
     pile: Pile,
     session: Session,
     input: BytesMut,
+    /// `input` holds frames that wait for room among the open requests.
+    is_held: bool,
     grant: Grant,
     outbox: Outbox,
     backlog: Backlog,
@@ -95,6 +97,7 @@ impl Connection {
             pile: inbox.pile(),
             inbox,
             input: BytesMut::with_capacity(READ_BYTES),
+            is_held: false,
             grant,
             outbox: Outbox::default(),
             backlog: Backlog::default(),
@@ -112,6 +115,10 @@ impl Connection {
             self.flush()?;
             if self.is_done() {
                 return Ok("everything is answered");
+            }
+            if self.is_held && self.has_room() {
+                self.take_input();
+                continue;
             }
             let may_read = self.may_read();
             tokio::select! {
@@ -133,6 +140,10 @@ impl Connection {
                     self.session.stage = Stage::Ending;
                 }
                 _ = check.tick() => {
+                    // What lies in the socket was sent in time, even if this task did not come to read it.
+                    if self.may_read() {
+                        self.read()?;
+                    }
                     if let Some(reason) = self.check_deadlines() {
                         return Ok(reason);
                     }
@@ -141,9 +152,12 @@ impl Connection {
         }
     }
 
+    fn has_room(&self) -> bool {
+        !self.session.expected.is_full() && !self.outbox.is_full() && self.session.stage != Stage::Ending
+    }
+
     fn may_read(&self) -> bool {
-        let has_room = !self.session.expected.is_full() && !self.outbox.is_full();
-        has_room && self.session.stage != Stage::Ending && !self.grant.is_waiting()
+        self.has_room() && !self.is_held && !self.grant.is_waiting()
     }
 
     fn may_take(&self) -> bool {
@@ -174,10 +188,11 @@ impl Connection {
         if self.session.stage != Stage::BeforeConnect {
             self.deadlines.handle_connect();
         }
+        self.is_held = taken.is_held;
         self.deadlines.handle_read(now, taken.frames > 0, taken.pending_bytes > 0);
         self.send_requests();
         self.grant.ask(taken.pending_bytes);
-        if taken.pending_bytes == 0 && self.input.capacity() > KEPT_INPUT_BYTES {
+        if self.input.is_empty() && self.input.capacity() > KEPT_INPUT_BYTES {
             self.input = BytesMut::with_capacity(READ_BYTES);
         }
     }
@@ -247,6 +262,9 @@ impl Connection {
         if !self.may_read() {
             self.deadlines.handle_not_reading(now);
         }
+        if self.grant.is_contended() && self.deadlines.is_crawling(now, self.input.len()) {
+            return Some("a large frame comes too slowly while others wait for room");
+        }
         match self.deadlines.verdict(now) {
             Verdict::GoOn => None,
             Verdict::Close(reason) => Some(reason),
@@ -296,7 +314,7 @@ async fn asked_to_stop(stopping: &mut watch::Receiver<bool>) {
 }
 
 /// Closes so that the peer can read the last frames: bytes of it that were never read would make the system drop them.
-async fn linger(mut stream: TcpStream) {
+pub(crate) async fn linger(mut stream: TcpStream) {
     let drain = async {
         stream.shutdown().await?;
         let mut rest = vec![0; LINGER_READ_BYTES];

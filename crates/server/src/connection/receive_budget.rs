@@ -5,6 +5,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 
+use mortarmq_wire::frame::MAX_FRAME_LEN;
 use tokio::sync::{AcquireError, OwnedSemaphorePermit, Semaphore};
 
 /// One connection's share of the budget.
@@ -46,6 +47,11 @@ impl Grant {
         self.waiting.is_some()
     }
 
+    /// Whether it holds room that another large frame may be waiting for.
+    pub(crate) fn is_contended(&self) -> bool {
+        self.permit.is_some() && self.budget.available_permits() < MAX_FRAME_LEN
+    }
+
     /// Waits for room. May be dropped and called again.
     pub(crate) async fn granted(&mut self) {
         if let Some(waiting) = &mut self.waiting {
@@ -74,6 +80,7 @@ mod tests {
         assert!(!second.is_waiting());
         second.ask(FREE_BYTES + 1);
         assert!(second.is_waiting());
+        assert!(first.is_contended() && !second.is_contended());
         // The first frame is complete, and a small one follows.
         first.ask(10);
         second.granted().await;

@@ -4,6 +4,7 @@ use mortarmq_node::{Failure, Request};
 use mortarmq_wire::ops::{Declare, Metadata};
 use mortarmq_wire::{DecodeError, ErrorCode, Op};
 
+use crate::connection::expected::ALONE_BYTES;
 use crate::connection::intake::failure_of;
 use crate::connection::session::Session;
 
@@ -31,7 +32,8 @@ pub(crate) fn metadata(session: &mut Session, frame_bytes: usize, metadata: &Met
         return session.refuse(Op::Metadata.number(), frame_bytes, Failure::new(ErrorCode::TooLarge, text));
     }
     let names = metadata.topics.iter().map(|name| String::from_utf8_lossy(name).into_owned()).collect();
-    session.ask(Op::Metadata.number(), frame_bytes, Request::Metadata { names });
+    // Thousands of topics make an answer a hundred thousand times as long as its question: a connection has one at a time.
+    session.ask(Op::Metadata.number(), frame_bytes + ALONE_BYTES, Request::Metadata { names });
 }
 
 /// Options are JSON, so they are text; the node parses them.

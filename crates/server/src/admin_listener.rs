@@ -1,0 +1,250 @@
+//! The sockets of the admin listener: so many and no more, and none that is held open by doing nothing.
+//!
+//! HTTP is spoken above; what can be told from the bytes alone is when a peer last moved.
+
+use std::io::{self, IoSlice};
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::{Instant, Sleep, sleep};
+
+use crate::turn_away::TurnAway;
+
+/// Accepts the connections of operators.
+pub(crate) struct AdminListener {
+    listener: TcpListener,
+    places: Arc<Semaphore>,
+    turn_away: TurnAway,
+}
+
+impl AdminListener {
+    pub(crate) fn new(listener: TcpListener, most: u32) -> Self {
+        let text = format!("this listener has its {most} connections (max_connections): close some\n");
+        let answer = format!(
+            "HTTP/1.1 503 Service Unavailable\r\ncontent-type: text/plain; charset=utf-8\r\ncontent-length: {}\r\n\
+             connection: close\r\n\r\n{text}",
+            text.len()
+        );
+        Self { listener, places: Arc::new(Semaphore::new(most as usize)), turn_away: TurnAway::new(answer.into()) }
+    }
+}
+
+impl axum::serve::Listener for AdminListener {
+    type Io = AdminStream;
+    type Addr = SocketAddr;
+
+    async fn accept(&mut self) -> (AdminStream, SocketAddr) {
+        loop {
+            match self.listener.accept().await {
+                Ok((stream, address)) => match Arc::clone(&self.places).try_acquire_owned() {
+                    Ok(place) => return (AdminStream::new(stream, Patience::DEFAULT, place), address),
+                    Err(_) => self.turn_away.refuse(stream),
+                },
+                Err(error) => crate::listener::pause_after(&error).await,
+            }
+        }
+    }
+
+    fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.listener.local_addr()
+    }
+}
+
+/// How long a peer may do nothing.
+#[derive(Clone, Copy, Debug)]
+struct Patience {
+    /// Before its first byte.
+    first: Duration,
+    /// From the first byte of a request to the first byte of its answer.
+    request: Duration,
+    /// While an answer waits for it to read.
+    stall: Duration,
+    /// From the last byte of an answer to the next request.
+    idle: Duration,
+}
+
+impl Patience {
+    /// A request is at most some headers, which arrive at once, and a body that has 10 s; an answer takes a moment. Those
+    /// who scrape once a minute keep their connection.
+    const DEFAULT: Self = Self {
+        first: Duration::from_secs(10),
+        request: Duration::from_secs(30),
+        stall: Duration::from_secs(30),
+        idle: Duration::from_secs(90),
+    };
+}
+
+/// What a connection is waiting for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    /// The first byte of a request.
+    Idle,
+    /// The rest of a request, or its answer.
+    Request,
+    /// The peer, to read its answer.
+    Stalled,
+}
+
+/// One connection of an operator. It breaks when its peer does nothing for too long.
+pub(crate) struct AdminStream {
+    stream: TcpStream,
+    patience: Patience,
+    phase: Phase,
+    alarm: Pin<Box<Sleep>>,
+    _place: OwnedSemaphorePermit,
+}
+
+impl AdminStream {
+    fn new(stream: TcpStream, patience: Patience, place: OwnedSemaphorePermit) -> Self {
+        Self { stream, patience, phase: Phase::Idle, alarm: Box::pin(sleep(patience.first)), _place: place }
+    }
+
+    fn enter(&mut self, phase: Phase, patience: Duration) {
+        self.phase = phase;
+        self.alarm.as_mut().reset(Instant::now() + patience);
+    }
+
+    /// Pending until the peer has done nothing for too long.
+    fn poll_alarm<T>(&mut self, context: &mut Context<'_>) -> Poll<io::Result<T>> {
+        ready!(self.alarm.as_mut().poll(context));
+        Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
+    }
+
+    fn after_write(&mut self, context: &mut Context<'_>, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
+        match written {
+            Poll::Ready(_) => self.enter(Phase::Idle, self.patience.idle),
+            Poll::Pending => {
+                if self.phase != Phase::Stalled {
+                    self.enter(Phase::Stalled, self.patience.stall);
+                }
+                return self.poll_alarm(context);
+            }
+        }
+        written
+    }
+}
+
+impl AsyncRead for AdminStream {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let before = buffer.filled().len();
+        match Pin::new(&mut self.stream).poll_read(context, buffer) {
+            Poll::Ready(result) => {
+                if self.phase == Phase::Idle && buffer.filled().len() > before {
+                    let patience = self.patience.request;
+                    self.enter(Phase::Request, patience);
+                }
+                // One byte from time to time is no progress: the alarm of the request goes on.
+                if let Poll::Ready(late) = self.poll_alarm(context) {
+                    return Poll::Ready(late);
+                }
+                Poll::Ready(result)
+            }
+            Poll::Pending => self.poll_alarm(context),
+        }
+    }
+}
+
+impl AsyncWrite for AdminStream {
+    fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.stream).poll_write(context, bytes);
+        self.after_write(context, written)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.stream).poll_write_vectored(context, slices);
+        self.after_write(context, written)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(context)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{AdminStream, Patience};
+    use std::io::ErrorKind;
+    use std::sync::Arc;
+    use std::time::Duration;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::{TcpListener, TcpStream};
+    use tokio::sync::Semaphore;
+
+    const SHORT: Duration = Duration::from_millis(40);
+    const LONG: Duration = Duration::from_secs(60);
+
+    async fn pair(patience: Patience) -> (AdminStream, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+        let address = listener.local_addr().expect("an address");
+        let (peer, accepted) = tokio::join!(TcpStream::connect(address), listener.accept());
+        let place = Arc::new(Semaphore::new(1)).try_acquire_owned().expect("a place");
+        (AdminStream::new(accepted.expect("accepted").0, patience, place), peer.expect("connected"))
+    }
+
+    const PATIENT: Patience = Patience { first: LONG, request: LONG, stall: LONG, idle: LONG };
+
+    #[tokio::test]
+    async fn rule_9_an_operator_connection_that_says_nothing_breaks() {
+        let (mut stream, _peer) = pair(Patience { first: SHORT, ..PATIENT }).await;
+        assert_eq!(stream.read_u8().await.expect_err("nothing comes").kind(), ErrorKind::TimedOut);
+    }
+
+    #[tokio::test]
+    async fn rule_9_a_request_that_comes_byte_by_byte_breaks_its_connection() {
+        let (mut stream, mut peer) = pair(Patience { request: 4 * SHORT, ..PATIENT }).await;
+        let drip = tokio::spawn(async move {
+            while peer.write_all(b"G").await.is_ok() {
+                tokio::time::sleep(SHORT / 4).await;
+            }
+        });
+        let mut last = Ok(0);
+        while last.is_ok() {
+            last = stream.read_u8().await;
+        }
+        assert_eq!(last.expect_err("it took too long").kind(), ErrorKind::TimedOut);
+        drop(stream);
+        drip.await.expect("the peer noticed");
+    }
+
+    #[tokio::test]
+    async fn rule_9_a_peer_that_does_not_read_its_answer_breaks_its_connection() {
+        let (mut stream, mut peer) = pair(Patience { stall: SHORT, ..PATIENT }).await;
+        peer.write_all(b"GET").await.expect("written");
+        assert_eq!(stream.read_u8().await.expect("a byte"), b'G');
+        let answer = vec![0; 64 << 20];
+        assert_eq!(stream.write_all(&answer).await.expect_err("nobody reads").kind(), ErrorKind::TimedOut);
+    }
+
+    #[tokio::test]
+    async fn an_operator_who_asks_again_in_time_keeps_the_connection() {
+        let (mut stream, mut peer) = pair(Patience { first: SHORT, ..PATIENT }).await;
+        for _ in 0..2 {
+            peer.write_all(b"G").await.expect("written");
+            assert_eq!(stream.read_u8().await.expect("a byte"), b'G');
+            stream.write_all(b"ok").await.expect("written");
+            tokio::time::sleep(2 * SHORT).await;
+        }
+    }
+}
