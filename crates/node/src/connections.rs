@@ -31,6 +31,8 @@ pub(crate) struct Connection {
     replies: Vec<Reply>,
     /// The highest position told.
     told: Position,
+    /// Whether it takes messages slower than they come: nothing more is leased to it or read for it meanwhile.
+    pub(crate) is_congested: bool,
     /// Its subscriptions.
     pub(crate) subscriptions: BTreeMap<u16, (PathId, MemberId)>,
 }
@@ -47,6 +49,10 @@ impl Connections {
 
     pub(crate) fn get_mut(&mut self, connection: ConnectionId) -> Option<&mut Connection> {
         self.open.get_mut(&connection)
+    }
+
+    pub(crate) fn is_congested(&self, connection: ConnectionId) -> bool {
+        self.open.get(&connection).is_some_and(|open| open.is_congested)
     }
 
     pub(crate) fn len(&self) -> usize {

@@ -66,6 +66,22 @@ impl Node {
         self.advance(destination);
     }
 
+    /// A connection takes messages slower than they come, or keeps up again. Until then its members get no lease, and
+    /// nothing is read for them: a slow reader costs little memory, and nobody else notices (failure rule 9).
+    pub fn handle_congestion(&mut self, now: Now, connection: ConnectionId, is_congested: bool) {
+        self.turn(now);
+        let Some(open) = self.connections.get_mut(connection) else { return };
+        open.is_congested = is_congested;
+        if is_congested {
+            return;
+        }
+        let subscriptions: Vec<_> = open.subscriptions.iter().map(|(number, (path, _))| (*number, *path)).collect();
+        for (subscription, path) in subscriptions {
+            self.attention.insert(path);
+            self.advance((connection, subscription));
+        }
+    }
+
     /// Ends a pull: its answer leaves behind its messages.
     pub(crate) fn end_pull(&mut self, connection: ConnectionId, subscription: u16, result: Result<u16, Failure>) {
         let destination = (connection, subscription);
@@ -114,6 +130,9 @@ impl Node {
 
     /// Sends what is ready at the front of a subscription's order, and begins the read that the next step needs.
     fn advance(&mut self, destination: Destination) {
+        if self.connections.is_congested(destination.0) {
+            return;
+        }
         let mut read = None;
         let mut held_back = Vec::new();
         while let Some(queue) = self.sends.queue_mut(destination) {

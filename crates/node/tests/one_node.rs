@@ -241,3 +241,21 @@ fn p8_p11_a_rotten_record_is_not_served_and_its_key_waits_while_all_else_goes_on
     assert_eq!(numbers, [4, 5], "neither the rotten message nor those behind it in its key");
     assert!(rig.node.gauges().unreadable > 0);
 }
+
+#[test]
+fn a_congested_connection_is_leased_nothing_more_until_it_keeps_up() {
+    // Failure rule 9: what a slow reader does not take is neither leased to it nor read for it.
+    let mut rig = rig();
+    let topic = rig.declare("orders", 1).expect("no crash");
+    rig.ask(CONNECTION, vec![subscribe(topic, "billing", 1, 70, 100)]).expect("no crash");
+    rig.node.handle_congestion(rig.now, CONNECTION, true);
+    rig.ask(CONNECTION, vec![publish(topic, 9, 1..4, b"")]).expect("no crash");
+    assert!(rig.take_deliveries().is_empty());
+    let other = ConnectionId::new(2);
+    rig.connect(other);
+    rig.ask(other, vec![subscribe(topic, "billing", 1, 71, 1)]).expect("no crash");
+    assert_eq!(rig.take_deliveries().len(), 1, "another member goes on");
+    rig.node.handle_congestion(rig.now, CONNECTION, false);
+    rig.pump().expect("no crash");
+    assert_eq!(rig.take_deliveries().len(), 2, "the rest comes once it keeps up");
+}

@@ -104,6 +104,13 @@ impl Outlet {
     }
 }
 
+impl Outlet {
+    /// Bytes of messages that wait in the channel.
+    pub(crate) fn queued_bytes(&self) -> usize {
+        self.queued.bytes.load(Ordering::Relaxed)
+    }
+}
+
 impl Inlet {
     /// Waits for the next message; `None` once the loop has let go of the connection.
     pub(crate) async fn recv(&mut self) -> Option<ToConnection> {

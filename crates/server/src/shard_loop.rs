@@ -1,7 +1,7 @@
 //! The shard's loop: the one thread that owns the node. It takes events, gives them to the node with the clocks, and
 //! hands out what the node asks for. It never blocks on anything but its own inbox.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender};
@@ -38,6 +38,8 @@ pub(crate) struct ShardLoop {
     status: Arc<Status>,
     clock: NodeClock,
     outlets: HashMap<ConnectionId, Outlet>,
+    /// Connections that take messages slower than they come.
+    congested: BTreeSet<ConnectionId>,
     questions: HashMap<u64, oneshot::Sender<QueryReply>>,
     last_question: u64,
     next_tick: MonotonicTime,
@@ -55,6 +57,7 @@ impl ShardLoop {
             status,
             clock: NodeClock,
             outlets: HashMap::new(),
+            congested: BTreeSet::new(),
             questions: HashMap::new(),
             last_question: 0,
             next_tick: MonotonicTime::ZERO,
@@ -80,6 +83,7 @@ impl ShardLoop {
                     self.handle(now, event);
                 }
             }
+            self.note_relief(now);
             self.dispatch_outputs(now);
             if self.tick_if_due(now) {
                 self.dispatch_outputs(now);
@@ -170,6 +174,7 @@ impl ShardLoop {
                         Some(outlet) => outlet.send(message).err(),
                         None => Some(message),
                     };
+                    self.note_congestion(now, connection);
                     if let Some(ToConnection::Deliveries { messages, .. }) = refused {
                         let unsent = messages.iter().map(unsent).collect();
                         self.node.handle_unsent(now, connection, subscription, unsent);
@@ -183,6 +188,27 @@ impl ShardLoop {
                 }
                 Output::Role { is_leader } => tracing::info!(is_leader, "the node's role"),
             }
+        }
+    }
+
+    /// Tells the node of a connection that takes messages slower than they come.
+    fn note_congestion(&mut self, now: Now, connection: ConnectionId) {
+        let queued_bytes = self.outlets.get(&connection).map_or(0, Outlet::queued_bytes);
+        if queued_bytes > CONGESTED_BYTES && self.congested.insert(connection) {
+            self.node.handle_congestion(now, connection, true);
+        }
+    }
+
+    /// Tells the node of those that keep up again.
+    fn note_relief(&mut self, now: Now) {
+        let outlets = &self.outlets;
+        let keeps_up = |connection: &ConnectionId| {
+            outlets.get(connection).is_none_or(|outlet| outlet.queued_bytes() < RELIEVED_BYTES)
+        };
+        let relieved: Vec<_> = self.congested.iter().copied().filter(keeps_up).collect();
+        for connection in relieved {
+            self.congested.remove(&connection);
+            self.node.handle_congestion(now, connection, false);
         }
     }
 
@@ -211,5 +237,8 @@ impl ShardLoop {
 
 /// Most events between two looks at the clock and the outputs.
 const EVENTS_PER_TURN: usize = 512;
+/// A connection with more than that in its channel gets nothing more until it has taken most of it: two default windows.
+const CONGESTED_BYTES: usize = 4 << 20;
+const RELIEVED_BYTES: usize = 1 << 20;
 /// How long a stop waits for the journal.
 const STOP_MS: u64 = 5000;

@@ -138,6 +138,9 @@ impl Node {
         let mut receivers = Vec::new();
         for pull_id in self.pulls.of_path(id) {
             let Some(pull) = self.pulls.get(pull_id) else { continue };
+            if self.connections.is_congested(pull.connection) {
+                continue;
+            }
             receivers.push(Receiver {
                 member: pull.member,
                 grant: Grant::Pull {
@@ -152,6 +155,9 @@ impl Node {
         let frees = self.open.settled.contains(&id);
         for (member, session) in self.sessions.pushable(id) {
             let Some(held) = path.members.get(&member) else { continue };
+            if session.connection.is_some_and(|(connection, _)| self.connections.is_congested(connection)) {
+                continue;
+            }
             let has_room = held.held_messages < session.window_messages && held.held_bytes < session.window_bytes;
             if has_room || frees {
                 let (window_messages, window_bytes) = (session.window_messages, session.window_bytes);

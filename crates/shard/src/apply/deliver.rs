@@ -38,6 +38,10 @@ pub(super) fn apply(state: &mut State, deliver: &Deliver, effects: &mut Vec<Effe
     Outcome::Delivered { count }
 }
 
+/// One `Deliver` leases at most so many bytes, whatever the window: it is sent, and held in memory, as a whole. Every
+/// message fits.
+const DELIVER_MAX_BYTES: u64 = 16 << 20;
+
 /// What one `Deliver` may still lease.
 struct Room {
     messages: u32,
@@ -59,7 +63,7 @@ impl Room {
             Grant::Pull { max_bytes: 0, .. } => (messages, u64::MAX, true),
             Grant::Pull { max_bytes, .. } => (messages, max_bytes, false),
         };
-        Self { messages, bytes, steps: STEPS_MAX, empty_window }
+        Self { messages, bytes: bytes.min(DELIVER_MAX_BYTES), steps: STEPS_MAX, empty_window }
     }
 
     fn is_spent(&self) -> bool {
