@@ -19,6 +19,11 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
+/// The system's allocator keeps what a burst of large messages took for as long as the process lives; this one gives it
+/// back.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 fn main() -> ExitCode {
     match cli::Cli::parse().run() {
         Ok(()) => ExitCode::SUCCESS,
