@@ -12,7 +12,7 @@ use crate::errors::Failure;
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct AdminArgs {
     /// Where the broker answers operators
-    #[arg(long, env = "MORTARMQ_ADMIN", default_value = "http://127.0.0.1:7190", value_name = "URL")]
+    #[arg(long, env = "MORTARMQ_ADMIN", default_value = "http://127.0.0.1:7190", value_name = "URL", value_parser = url)]
     pub(crate) admin: String,
     /// Token, where the broker asks for one
     #[arg(long, env = "MORTARMQ_TOKEN", hide_env_values = true, value_name = "TOKEN")]
@@ -37,10 +37,8 @@ pub(crate) struct Route<'a> {
 }
 
 impl Admin {
-    /// A client of the routes at this address; `http://` may be left out.
+    /// A client of the routes at this address.
     pub(crate) fn new(args: &AdminArgs) -> Self {
-        let base = args.admin.trim_end_matches('/');
-        let base = if base.contains("://") { base.to_owned() } else { format!("http://{base}") };
         let agent = ureq::Agent::config_builder()
             .http_status_as_error(false)
             .timeout_global(Some(ANSWER_LIMIT))
@@ -48,7 +46,7 @@ impl Admin {
             .proxy(None)
             .build()
             .new_agent();
-        Self { agent, base, token: args.token.clone() }
+        Self { agent, base: args.admin.clone(), token: args.token.clone() }
     }
 
     /// Asks for a JSON answer.
@@ -67,6 +65,10 @@ impl Admin {
     /// # Errors
     /// As [`Admin::get`].
     pub(crate) fn get_of_topic<T: DeserializeOwned>(&self, topic: &str, route: Route<'_>) -> Result<T, Failure> {
+        if topic.is_empty() {
+            // As a path segment it would ask another route.
+            return Err(Failure::unknown_topic(topic, &[]));
+        }
         match self.ask(route)? {
             Ok(text) => self.parse(&text),
             Err(refusal) if refusal.code() == Some(ErrorCode::UnknownTopic) => {
@@ -173,6 +175,20 @@ struct Named {
     name: String,
 }
 
+/// Reads the address of operator routes; `http://` may be left out.
+///
+/// # Errors
+/// A text for the user when nothing can be asked there.
+fn url(text: &str) -> Result<String, String> {
+    let base = text.trim_end_matches('/');
+    let base = if base.contains("://") { base.to_owned() } else { format!("http://{base}") };
+    let uri: ureq::http::Uri = base.parse().map_err(|error| format!("is no URL ({error})"))?;
+    if uri.scheme_str() != Some("http") {
+        return Err("only http:// can be asked".to_owned());
+    }
+    Ok(base)
+}
+
 /// One path segment with everything but unreserved characters as `%XX`.
 fn encoded(segment: &str) -> String {
     let mut text = String::with_capacity(segment.len());
@@ -195,7 +211,17 @@ const MAX_ANSWER_BYTES: u64 = 256 * 1024 * 1024;
 mod tests {
     use mortarmq_wire::Outcome;
 
-    use super::{Refusal, encoded};
+    use super::{Refusal, encoded, url};
+
+    #[test]
+    fn url_is_completed_or_refused() {
+        for text in ["127.0.0.1:7190", "http://127.0.0.1:7190", "http://127.0.0.1:7190/"] {
+            assert_eq!(url(text).as_deref(), Ok("http://127.0.0.1:7190"));
+        }
+        for text in ["", "a b", "https://127.0.0.1:7190", "ftp://host"] {
+            assert!(url(text).is_err(), "{text}");
+        }
+    }
 
     #[test]
     fn path_segment_cannot_become_two() {

@@ -2,9 +2,10 @@
 
 use std::process::ExitCode;
 
+use mortarmq_wire::names::{NameKind, check_name};
 use mortarmq_wire::{ErrorCode, Outcome};
 
-use crate::output::note;
+use crate::output::{note, one_line};
 
 /// Why a command did not end with exit code 0.
 #[derive(Debug)]
@@ -71,10 +72,14 @@ impl Failure {
         Self::told(exit, format!("{text} ({}, {})", code.name(), told_outcome(outcome)), code.remedy())
     }
 
-    /// The topic does not exist; `known` are the topics that do.
+    /// The topic does not exist; `known` are the topics that do. Where no topic can have that name, the rule is told in
+    /// place of a command that would be refused.
     pub(crate) fn unknown_topic(topic: &str, known: &[String]) -> Self {
         let code = ErrorCode::UnknownTopic.name();
-        let create = format!("create it: mortarmq topics create {topic}");
+        let create = match check_name(NameKind::Topic, topic.as_bytes()) {
+            Ok(name) => format!("create it: mortarmq topics create {name}"),
+            Err(rule) => rule.to_string(),
+        };
         let remedy = match nearest(topic, known) {
             Some(name) => format!("{create}      (did you mean \"{name}\"?)"),
             None => create,
@@ -105,8 +110,9 @@ impl Failure {
             Self::PipeClosed => ExitCode::SUCCESS,
             Self::Verdict => ExitCode::from(Exit::Failed as u8),
             Self::Told(told) => {
-                note(format_args!("error: {}", told.what));
-                note(format_args!("  {}", told.remedy));
+                // Both may quote what a user typed or a server said.
+                note(format_args!("error: {}", one_line(&told.what)));
+                note(format_args!("  {}", one_line(&told.remedy)));
                 ExitCode::from(told.exit as u8)
             }
         }
@@ -154,6 +160,9 @@ mod tests {
         assert_eq!(remedy, "create it: mortarmq topics create ordres      (did you mean \"orders\"?)");
         let (_, _, remedy) = told(Failure::unknown_topic("shipments", &known));
         assert_eq!(remedy, "create it: mortarmq topics create shipments");
+        let (_, _, remedy) = told(Failure::unknown_topic("order s", &known));
+        assert!(remedy.starts_with("the topic name has a character that is not allowed"), "{remedy}");
+        assert!(remedy.ends_with("(did you mean \"orders\"?)"), "{remedy}");
     }
 
     #[test]

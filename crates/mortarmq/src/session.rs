@@ -17,7 +17,8 @@ pub(crate) struct ServerArgs {
         env = "MORTARMQ_SERVER",
         default_value = "127.0.0.1:7188",
         value_name = "HOST:PORT",
-        value_delimiter = ','
+        value_delimiter = ',',
+        value_parser = address
     )]
     pub(crate) server: Vec<String>,
     /// Token, where the broker asks for one
@@ -45,6 +46,17 @@ impl ServerArgs {
         };
         Client::connect(options).await.map_err(|error| failure(&error))
     }
+}
+
+/// Reads `HOST:PORT`. Whether there is such a host only a look-up tells.
+///
+/// # Errors
+/// A text for the user when it is something else.
+pub(crate) fn address(text: &str) -> Result<String, String> {
+    let is_address = text.rsplit_once(':').is_some_and(|(host, port)| {
+        !host.is_empty() && !host.contains('/') && !host.contains(char::is_whitespace) && port.parse::<u16>().is_ok()
+    });
+    if is_address { Ok(text.to_owned()) } else { Err("is not HOST:PORT, as in 127.0.0.1:7188".to_owned()) }
 }
 
 /// Runs a command that asks one thing: whoever asked wants an answer soon, or to know that there is none.
@@ -127,11 +139,15 @@ pub(crate) fn failure(error: &ClientError) -> Failure {
         };
     }
     match error {
-        ClientError::Invalid(_) => Failure::arguments(error.to_string(), "send less, or split it"),
-        ClientError::Unreachable { servers, reason } => Failure::unreachable(
-            format!("no broker answers at {servers}: {reason}"),
-            "start one: mortarmq serve --dev      (or say where it is: --server HOST:PORT)",
-        ),
+        ClientError::Invalid(_) => Failure::arguments(error.to_string(), "change what the text names, then repeat"),
+        ClientError::Unreachable { servers, reason } => {
+            // The reason names the server that was tried last; of one there is no need to hear twice.
+            let reason = reason.strip_prefix(servers).and_then(|rest| rest.strip_prefix(": ")).unwrap_or(reason);
+            Failure::unreachable(
+                format!("no broker answers at {servers}: {reason}"),
+                "start one: mortarmq serve --dev      (or say where it is: --server HOST:PORT)",
+            )
+        }
         ClientError::GaveUp { .. } => Failure::unreachable(error.to_string(), "repeat when the broker is back"),
         _ => by_outcome(error.outcome(), error.to_string(), "look at the state of the topic, then repeat"),
     }
@@ -157,3 +173,18 @@ fn by_outcome(outcome: Outcome, what: String, remedy: &str) -> Failure {
 
 /// A broker that restarts is back sooner.
 const QUESTION_LIMIT: Duration = Duration::from_secs(10);
+
+#[cfg(test)]
+mod tests {
+    use super::address;
+
+    #[test]
+    fn address_is_host_and_port() {
+        for text in ["127.0.0.1:7188", "localhost:1", "[::1]:7188", "broker-1.example.org:65535"] {
+            assert_eq!(address(text).as_deref(), Ok(text));
+        }
+        for text in ["", "127.0.0.1", ":7188", "host:", "host:65536", "host:-1", "http://host:7188", "a b:1"] {
+            assert!(address(text).is_err(), "{text}");
+        }
+    }
+}

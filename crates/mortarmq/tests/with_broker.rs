@@ -197,7 +197,7 @@ fn p7_trace_tells_why_a_message_came_again_and_where_it_stands() {
     assert_eq!(stages, ["stored", "leased", "lease_ended", "leased", "acked"], "{}", done.stdout);
     assert_eq!((events[1][5], events[1][7]), ("1", "first"));
     assert_eq!(events[2][7], "nacked");
-    assert!(events[2][8].contains("no space"), "{}", done.stdout);
+    assert_eq!(events[2][8], "no space", "the end of the command's stderr, without its newline");
     assert_eq!((events[3][5], events[3][7]), ("2", "nacked"));
     assert!(done.stderr.ends_with("orders/g: acked\n"), "{}", done.stderr);
 }
@@ -305,6 +305,67 @@ fn status_and_leader_are_one_row_each() {
     let leader = columns(leader.trim_end());
     assert_eq!((leader[0], leader[2]), ("0", "0"));
     assert!(leader[1].parse::<u64>().expect("an epoch") >= 1);
+}
+
+#[test]
+fn terminal_shows_a_table_whose_heading_comes_with_its_rows() {
+    let (_folder, broker) = broker();
+    broker.rows(&["topics", "create", "orders", "--partitions", "1"]);
+    let published = broker.run_on_terminal(&["pub", "orders", "a\tb", "--count", "2"]);
+    assert_eq!(published.stdout, "partition  sequence\n        0         1\n        0         2\n");
+    let peeked = broker.run_on_terminal(&["peek", "orders", "--from", "2"]);
+    assert_eq!(peeked.stdout, "partition  sequence  key  value\n        0         2       a\\tb\n");
+    let empty = broker.run_on_terminal(&["peek", "orders", "--from", "3"]);
+    assert_eq!(empty.stdout, "partition  sequence  key  value\n", "an empty result has its heading");
+    for args in [&["pub", "ordres", "x"], &["sub", "ordres", "-gg"], &["topics", "describe", "ordres"]] {
+        let refused = broker.run_on_terminal(args);
+        assert_eq!((refused.code, refused.stdout.as_str()), (Some(4), ""), "{args:?}: {}", refused.stderr);
+    }
+}
+
+#[test]
+fn name_that_no_topic_can_have_is_told_its_rule_in_two_lines() {
+    let (_folder, broker) = broker();
+    for name in ["", "or ders", "..", "a\nb", "a\u{1b}[31mb", "a/b?c"] {
+        for args in
+            [vec!["pub", name, "x"], vec!["peek", name], vec!["topics", "describe", name], vec!["balance", name]]
+        {
+            let done = broker.run(&args);
+            assert_eq!(done.code, Some(4), "{args:?}: {}", done.stderr);
+            let lines: Vec<_> = done.stderr.lines().collect();
+            assert_eq!(lines.len(), 2, "{args:?}: {}", done.stderr);
+            assert!(lines[0].contains("UNKNOWN_TOPIC") && lines[1].starts_with("  the topic name "), "{}", done.stderr);
+            assert!(!done.stderr.contains('\u{1b}'), "no name steers the terminal: {}", done.stderr.escape_debug());
+        }
+    }
+}
+
+#[test]
+fn second_interrupt_ends_commands_and_gives_their_messages_back() {
+    // A command that never ends by itself: the first interrupt waits for it, the second does not.
+    let (folder, broker) = broker();
+    broker.rows(&["topics", "create", "orders", "--partitions", "1"]);
+    broker.rows(&["pub", "orders", "x"]);
+    let started = folder.path().join("started");
+    let command = format!("touch '{}'; sleep 1000", started.display());
+    let mut child = broker
+        .command(&["sub", "orders", "--group", "g", "--exec", &command])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the binary runs");
+    let pid = rustix::process::Pid::from_child(&child);
+    let interrupt = || rustix::process::kill_process(pid, rustix::process::Signal::INT).expect("it runs");
+    wait_for(Duration::from_secs(20), || started.exists().then_some(()));
+    interrupt();
+    let mut told = String::new();
+    BufReader::new(child.stderr.as_mut().expect("piped")).read_line(&mut told).expect("a line");
+    assert_eq!(told, "commands that still run: 1; waiting for them, once more stops them\n");
+    interrupt();
+    let status = wait_for(Duration::from_secs(10), || child.try_wait().expect("a child of ours"));
+    assert_eq!(status.code(), Some(0));
+    let again = broker.rows(&["sub", "orders", "--group", "g", "--count", "1"]);
+    assert_eq!(columns(&again)[3..5], ["1", "released"], "to be stopped is no fault of the message");
 }
 
 #[test]

@@ -19,7 +19,7 @@ use crate::session::{self, ServerArgs};
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Measure this broker instead of a node of its own
-    #[arg(long, value_name = "HOST:PORT", value_delimiter = ',')]
+    #[arg(long, value_name = "HOST:PORT", value_delimiter = ',', value_parser = session::address)]
     server: Option<Vec<String>>,
     /// Token, where the broker asks for one
     #[arg(long, env = "MORTARMQ_TOKEN", hide_env_values = true, value_name = "TOKEN")]

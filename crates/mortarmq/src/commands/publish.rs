@@ -89,14 +89,16 @@ async fn publish(args: &Args, source: Source) -> Result<(), Failure> {
                 }
             }
         }
-        rows.finish()?;
-        Ok::<_, Failure>(first_error)
+        Ok::<_, Failure>((rows, first_error))
     };
     let (sent, printed) = tokio::join!(sending, printing);
-    if let Some(error) = printed? {
+    let (rows, first_error) = printed?;
+    if let Some(error) = first_error {
         return Err(session::failure_of_topic(&client, &args.topic, &error.error).await);
     }
-    sent
+    sent?;
+    // Only now: a heading without rows above an error would look like an answer.
+    rows.finish()
 }
 
 /// Sends until the source ends or the printing side wants no more.

@@ -120,7 +120,7 @@ fn banner(config: &Config, running: &Running) -> String {
     )
 }
 
-/// An error with its causes: only here, at the edge, the chain is printed.
+/// An error with its causes, in one line: only here, at the edge, the chain is printed.
 fn chain(error: &dyn Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
@@ -128,7 +128,8 @@ fn chain(error: &dyn Error) -> String {
         text.push_str(&format!(": {cause}"));
         source = cause.source();
     }
-    text
+    // A parser's error draws its place in the file over several lines.
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 /// The port that commands take when they are told none.

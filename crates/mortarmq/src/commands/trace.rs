@@ -14,7 +14,7 @@ pub(crate) struct Args {
     /// Its partition
     partition: u16,
     /// Its sequence
-    #[arg(value_name = "SEQ")]
+    #[arg(value_name = "SEQ", value_parser = clap::value_parser!(u64).range(1..))]
     sequence: u64,
     #[command(flatten)]
     admin: AdminArgs,

@@ -83,6 +83,16 @@ impl Cell {
     }
 }
 
+/// Text that is no cell, with its control characters escaped: a message on stderr must stay one line, and must not steer
+/// the reader's terminal.
+pub(crate) fn one_line(text: &str) -> String {
+    let mut line = String::with_capacity(text.len());
+    for character in text.chars() {
+        if character.is_control() { line.extend(character.escape_default()) } else { line.push(character) }
+    }
+    line
+}
+
 fn escaped(bytes: &[u8], also: impl Fn(char) -> bool) -> String {
     let mut text = String::with_capacity(bytes.len());
     for chunk in bytes.utf8_chunks() {
@@ -107,7 +117,7 @@ fn escaped(bytes: &[u8], also: impl Fn(char) -> bool) -> String {
 mod tests {
     use bytes::Bytes;
 
-    use super::Cell;
+    use super::{Cell, one_line};
 
     fn bytes(bytes: &'static [u8]) -> Cell {
         Cell::Bytes(Bytes::from_static(bytes))
@@ -127,6 +137,11 @@ mod tests {
     fn table_cell_keeps_control_characters_from_the_terminal() {
         assert_eq!(bytes(b"\x1b[2Jred\r").shown(), "\\x1b[2Jred\\x0d");
         assert_eq!(bytes("\u{9b}1m".as_bytes()).shown(), "\\xc2\\x9b1m");
+    }
+
+    #[test]
+    fn message_stays_one_line_and_keeps_its_letters() {
+        assert_eq!(one_line("topic \"a\nb\x1b[31m\" \\ \u{e9}"), "topic \"a\\nb\\u{1b}[31m\" \\ \u{e9}");
     }
 
     #[test]

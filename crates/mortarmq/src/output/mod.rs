@@ -7,7 +7,7 @@ mod cell;
 mod numbers;
 mod rows;
 
-pub(crate) use cell::Cell;
+pub(crate) use cell::{Cell, one_line};
 pub(crate) use numbers::{grouped, utc};
 pub(crate) use rows::{RowArgs, Rows};
 

@@ -3,7 +3,7 @@
 #![allow(dead_code, unreachable_pub, reason = "every test file takes from here what it needs")]
 
 use std::fs::File;
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::mpsc;
@@ -110,6 +110,25 @@ impl Broker {
         let done = self.run(args);
         assert_eq!(done.code, Some(0), "{args:?}: {}{}", done.stdout, done.stderr);
         done.stdout
+    }
+
+    /// Runs a command to its end with a terminal as its stdout.
+    pub fn run_on_terminal(&self, args: &[&str]) -> Done {
+        use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+        let ours = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("a terminal");
+        grantpt(&ours).and_then(|()| unlockpt(&ours)).expect("it is ours");
+        let name = ptsname(&ours, Vec::new()).expect("it has a name");
+        let theirs =
+            File::options().write(true).open(name.to_str().expect("a path of text")).expect("it can be opened");
+        let mut command = self.command(args);
+        let child = command.stdout(theirs).stderr(Stdio::piped()).spawn().expect("the binary runs");
+        // Closes the last copy of their side here: reading ends, with an error, when the command has ended.
+        drop(command);
+        let mut shown = Vec::new();
+        let _ = File::from(ours).read_to_end(&mut shown);
+        let mut done = Done::of(child.wait_with_output().expect("it ends"));
+        done.stdout = String::from_utf8(shown).expect("output is text").replace("\r\n", "\n");
+        done
     }
 
     fn read_banner(&mut self, stdout: impl std::io::Read + Send + 'static, log: &Path) {

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use mortarmq_client::{ClientError, Consumer, Delivery, SettleOutcome, Settler};
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use self::process::{Ending, run};
@@ -15,7 +16,8 @@ use crate::errors::Failure;
 use crate::output::{Cell, Rows, note};
 use crate::session::{self, Stop};
 
-/// Runs commands until told to end, or until enough is settled. Commands that run then are waited for and settle as ever.
+/// Runs commands until told to end, or until enough is settled. Commands that run then are waited for and settle as ever;
+/// whoever does not want to wait says so by telling it a second time.
 pub(super) async fn consume(
     args: &Args,
     command: &str,
@@ -30,6 +32,7 @@ pub(super) async fn consume(
         running: JoinSet::new(),
         keys: BTreeSet::new(),
         waiting: Vec::new(),
+        is_stopped: watch::Sender::new(false),
     };
     let mut acked: u64 = 0;
     // Set by a wish to end or a failure: nothing new is started then.
@@ -41,7 +44,10 @@ pub(super) async fn consume(
         }
         let result = tokio::select! {
             biased;
-            () = stop.wanted(), if end.is_none() => Step::End,
+            () = stop.wanted() => {
+                pool.leave(end.is_some());
+                Step::End
+            }
             ended = pool.running.join_next(), if !pool.running.is_empty() => {
                 let done = ended.expect("something runs").expect("a worker does not panic");
                 match pool.ended(done, rows) {
@@ -90,6 +96,8 @@ struct Pool {
     keys: BTreeSet<(u16, Bytes)>,
     /// Messages whose key has a running command.
     waiting: Vec<Delivery>,
+    /// Becomes true when the commands are to end at once.
+    is_stopped: watch::Sender<bool>,
 }
 
 /// A command that has ended, and how its message was settled.
@@ -106,6 +114,18 @@ impl Pool {
         (self.running.len() + self.waiting.len()) as u64
     }
 
+    /// Somebody wants to go: the first time what runs may end by itself, the second time it is told to.
+    fn leave(&self, is_repeated: bool) {
+        if is_repeated {
+            self.is_stopped.send_replace(true);
+        } else if !self.running.is_empty() {
+            note(format_args!(
+                "commands that still run: {}; waiting for them, once more stops them",
+                self.running.len()
+            ));
+        }
+    }
+
     fn start(&mut self, delivery: Delivery) {
         let key = (delivery.partition.get(), delivery.key.clone());
         if !delivery.key.is_empty() && !self.keys.insert(key.clone()) {
@@ -113,14 +133,17 @@ impl Pool {
             return;
         }
         let (command, topic, settler) = (self.command.clone(), self.topic.clone(), self.settler.clone());
+        let is_stopped = self.is_stopped.subscribe();
         self.running.spawn(async move {
             let row = row(&delivery);
-            let ending = run(&command, &topic, &delivery).await;
+            let ending = run(&command, &topic, &delivery, is_stopped).await;
             let is_ack = matches!(ending, Ending::Succeeded);
             let answer = match ending {
                 Ending::Succeeded => settler.ack(&delivery).await,
                 // Dead letters are not in this version: the message is tried again, with the reason.
                 Ending::Rejected(text) | Ending::Failed(text) => settler.nack(&delivery, 0, &text).await,
+                // Given back, so that it counts no attempt.
+                Ending::Stopped => settler.release(&delivery).await,
             };
             Done { row, key, is_ack, answer }
         });

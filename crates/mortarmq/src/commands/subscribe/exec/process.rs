@@ -9,6 +9,7 @@ use mortarmq_client::Delivery;
 use rustix::process::{Pid, Signal, kill_process_group};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::process::{Child, ChildStderr, ChildStdin, Command};
+use tokio::sync::watch;
 
 /// How a command ended, as far as its message is concerned.
 #[derive(Debug, PartialEq, Eq)]
@@ -19,10 +20,18 @@ pub(super) enum Ending {
     Rejected(String),
     /// Any other end, with the end of its stderr.
     Failed(String),
+    /// It was told to end before it had done its work: no fault of the message.
+    Stopped,
 }
 
-/// Runs the command with the message on stdin. When the lease is lost the command gets SIGTERM, and is waited for.
-pub(super) async fn run(command: &str, topic: &str, delivery: &Delivery) -> Ending {
+/// Runs the command with the message on stdin. When the lease is lost, or `is_stopped` becomes true, the command gets
+/// SIGTERM, and is waited for.
+pub(super) async fn run(
+    command: &str,
+    topic: &str,
+    delivery: &Delivery,
+    mut is_stopped: watch::Receiver<bool>,
+) -> Ending {
     let mut child = match spawn(command, topic, delivery) {
         Ok(child) => child,
         Err(error) => return Ending::Failed(format!("the command cannot be started: {error}")),
@@ -30,15 +39,19 @@ pub(super) async fn run(command: &str, topic: &str, delivery: &Delivery) -> Endi
     let group = child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
     let work = finish(&mut child, &delivery.value);
     tokio::pin!(work);
-    tokio::select! {
+    let is_lost = tokio::select! {
         ending = &mut work => return ending,
-        () = delivery.lost() => {}
-    }
+        () = delivery.lost() => true,
+        _ = is_stopped.wait_for(|is_stopped| *is_stopped) => false,
+    };
     if let Some(group) = group {
         // An error means that it has ended by itself meanwhile.
         let _ = kill_process_group(group, Signal::TERM);
     }
-    work.await
+    match work.await {
+        Ending::Rejected(_) | Ending::Failed(_) if !is_lost => Ending::Stopped,
+        ending => ending,
+    }
 }
 
 /// Feeds the command and reads its stderr until it has ended. What it leaves running in the background may keep both
@@ -106,7 +119,8 @@ fn ending(status: std::io::Result<ExitStatus>, end: Vec<u8>) -> Ending {
         Ok(status) => (status.code(), status.to_string()),
         Err(error) => (None, format!("the command cannot be waited for: {error}")),
     };
-    let text = if end.is_empty() { told } else { String::from_utf8_lossy(&end).into_owned() };
+    let end = String::from_utf8_lossy(&end);
+    let text = if end.trim_end().is_empty() { told } else { end.trim_end().to_owned() };
     match code {
         Some(0) => Ending::Succeeded,
         Some(REJECTED) => Ending::Rejected(text),
