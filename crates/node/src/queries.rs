@@ -220,7 +220,9 @@ impl Node {
         range: std::ops::Range<Seq>,
         max: u32,
     ) -> Option<Result<QueryAnswer, Failure>> {
-        let end = range.end.min(range.start.plus(u64::from(max.min(PEEK_MAX))));
+        // The first sequence is whatever was asked for: it may lie at the end of the scale.
+        let wanted = Seq::new(range.start.get().saturating_add(u64::from(max.min(PEEK_MAX))));
+        let end = range.end.min(wanted);
         let in_memory = self.recent.first(topic, partition).unwrap_or(range.end);
         if range.start >= in_memory || range.start >= end {
             let mut messages = Vec::new();

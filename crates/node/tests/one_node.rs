@@ -259,3 +259,19 @@ fn a_congested_connection_is_leased_nothing_more_until_it_keeps_up() {
     rig.pump().expect("no crash");
     assert_eq!(rig.take_deliveries().len(), 2, "the rest comes once it keeps up");
 }
+
+#[test]
+fn a_question_about_any_sequence_is_answered() {
+    // One GET with the largest number stopped the node: a position was counted on from what the client gave.
+    let mut rig = rig();
+    let topic = rig.declare("orders", 1).expect("no crash");
+    rig.ask(CONNECTION, vec![publish(topic, 9, 1..4, b"")]).expect("no crash");
+    for seq in [0, 1, 3, 4, u64::MAX - 1, u64::MAX] {
+        let (topic, partition, seq) = ("orders".to_owned(), Partition::ZERO, Seq::new(seq));
+        let peek = Query::Peek { topic: topic.clone(), partition, from: seq, max: u32::MAX };
+        let Ok(QueryAnswer::Peek(view)) = rig.query(peek).expect("no crash").result else { panic!("a peek") };
+        assert_eq!(view.messages.is_empty(), seq > Seq::new(3));
+        let trace = rig.query(Query::Trace { topic, partition, seq }).expect("no crash").result;
+        assert_eq!(trace.is_ok(), (1..=3).contains(&seq.get()));
+    }
+}

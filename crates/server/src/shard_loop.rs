@@ -186,7 +186,7 @@ impl ShardLoop {
                         let _ = answer.send(*reply);
                     }
                 }
-                Output::Role { is_leader } => tracing::info!(is_leader, "the node's role"),
+                Output::Role { is_leader } => tracing::debug!(is_leader, "the node's role"),
             }
         }
     }
