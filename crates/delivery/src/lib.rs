@@ -10,6 +10,8 @@
 //! 2. [`PathPartition::lease`], [`PathPartition::settle`] and [`PathPartition::end_member`], in the order of the commands;
 //! 3. [`PathPartition::next_due`] says when the next stamp is needed although no command arrives.
 //!
+//! A checkpoint asks for [`PathPartition::encode`] between two batches; [`PathPartition::decode`] gives the same state back.
+//!
 //! Start reading at [`path_partition`] (the state and its invariants), then [`lease`], [`settle`] and [`ending`].
 
 mod backoff;
@@ -19,6 +21,7 @@ mod runs;
 pub mod books;
 pub mod ending;
 pub mod entry;
+pub mod image;
 pub mod lease;
 pub mod path_partition;
 pub mod rules;
@@ -27,6 +30,7 @@ pub mod settle;
 pub use books::Books;
 pub use ending::{End, Ended};
 pub use entry::{Entry, Lease, State};
+pub use image::ImageError;
 pub use lease::{Fact, Facts, LeaseLimits, LeaseRequest, LeaseStop, Leased};
 pub use path_partition::PathPartition;
 pub use rules::{Grant, Now, Order, PathRules};

@@ -20,7 +20,7 @@ use mortarmq_types::{Attempt, Cause, ClusterTime, DeliveryId, KeyHash, LeaseTime
 use crate::{
     books::end_of,
     entry::{Entry, State},
-    rules::Order,
+    rules::{Now, Order, PathRules},
     runs::Runs,
 };
 
@@ -138,6 +138,41 @@ impl PathPartition {
     #[must_use]
     pub fn lease_of(&self, seq: Seq) -> Option<&Entry> {
         self.entries.get(&seq)
+    }
+
+    /// Every message below the position that is not settled, lowest first.
+    pub fn unsettled(&self) -> impl Iterator<Item = (Seq, &Entry)> {
+        self.entries.iter().map(|(seq, entry)| (*seq, entry))
+    }
+
+    /// Whether the member holds a message. If not, [`Self::end_member`] has nothing to end.
+    #[must_use]
+    pub fn holds(&self, member: MemberId) -> bool {
+        self.holders.range((member, Seq::ZERO)..=(member, Seq::MAX)).next().is_some()
+    }
+
+    /// Whether there is anything to look at for [`Self::lease`]; if not, it would lease nothing and change nothing.
+    #[must_use]
+    pub fn may_lease(&self, last_seq: Seq, rules: &PathRules, now: Now) -> bool {
+        !self.ready.is_empty()
+            || self.order != rules.order
+            || self.position <= last_seq
+            || self.schedule.first().is_some_and(|(due, _)| *due <= now.cluster)
+    }
+
+    /// The highest delivery number that is remembered, 0 without any. Looks at every entry and run.
+    #[must_use]
+    pub fn latest_delivery(&self) -> DeliveryId {
+        let of_entry = |entry: &Entry| entry.lease().map_or(entry.previous, |lease| lease.delivery_id);
+        let entries = self.entries.values().map(of_entry).max();
+        let runs = self.runs.iter().map(|(first, run)| first.plus(run.count - 1)).max();
+        entries.max(runs).unwrap_or(DeliveryId::ZERO)
+    }
+
+    /// When the latest run of settles that is remembered began, 0 without any. Looks at every run.
+    #[must_use]
+    pub fn latest_run(&self) -> ClusterTime {
+        self.runs.iter().map(|(_, run)| run.opened).max().unwrap_or(ClusterTime::ZERO)
     }
 
     /// Checks every numbered invariant. Costs far more than any other call: for tests and the simulator.

@@ -30,12 +30,12 @@ pub(crate) struct Runs {
 
 /// Settles of one kind, of deliveries whose sequences and numbers both rise by one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Run {
-    first_seq: Seq,
-    count: u64,
-    kind: Kind,
+pub(crate) struct Run {
+    pub(crate) first_seq: Seq,
+    pub(crate) count: u64,
+    pub(crate) kind: Kind,
     /// When its oldest settle was applied. The run takes in others for [`OPEN_MS`] and is kept for [`KEEP_MS`] more.
-    opened: ClusterTime,
+    pub(crate) opened: ClusterTime,
 }
 
 impl Runs {
@@ -81,6 +81,21 @@ impl Runs {
                 None => panic!("run {first} is in the age index only"),
             }
         }
+    }
+
+    /// The runs by the number of their first delivery, lowest first.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (DeliveryId, &Run)> {
+        self.runs.iter().map(|(first, run)| (*first, run))
+    }
+
+    /// Takes runs back that [`Self::iter`] gave. The caller has checked that no two of them share a delivery.
+    pub(crate) fn restore(runs: Vec<(DeliveryId, Run)>) -> Self {
+        Self { ages: runs.iter().map(|(first, run)| (run.opened, *first)).collect(), runs: runs.into_iter().collect() }
+    }
+
+    /// Whether a run holds this delivery, of whatever message.
+    pub(crate) fn holds(&self, delivery_id: DeliveryId) -> bool {
+        self.runs.range(..=delivery_id).next_back().is_some_and(|(first, run)| delivery_id.above(*first) < run.count)
     }
 
     /// How many runs are kept.

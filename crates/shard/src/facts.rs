@@ -64,6 +64,23 @@ impl FactWindow {
         self.facts.is_empty()
     }
 
+    /// How many facts are kept at most.
+    pub(crate) fn limit(&self) -> usize {
+        self.limit
+    }
+
+    /// The facts, oldest first.
+    pub(crate) fn iter(&self) -> impl ExactSizeIterator<Item = &Fact> {
+        self.facts.iter()
+    }
+
+    /// Takes facts back that [`Self::iter`] gave; none if they are more than the limit or than there were messages.
+    pub(crate) fn restore(last_seq: Seq, limit: usize, facts: Vec<Fact>) -> Option<Self> {
+        let below = last_seq.get().checked_sub(facts.len() as u64)?;
+        let fits = limit > 0 && facts.len() <= limit;
+        fits.then(|| Self { base: Seq::new(below).next(), facts: facts.into(), limit })
+    }
+
     fn get(&self, seq: Seq) -> Option<Fact> {
         let place = seq.get().checked_sub(self.base.get())?;
         self.facts.get(usize::try_from(place).ok()?).copied()

@@ -5,12 +5,13 @@
 //! [`Effect`]s for the driver to carry out.
 //!
 //! Reading order: [`command`] (what may change), [`state`] (what there is), [`mod@apply`] (one file per command),
-//! [`outcome`] and [`effect`] (what comes out), [`record`] (the bytes of a message), [`ledger`] (what a trace reads).
+//! [`outcome`] and [`effect`] (what comes out), [`mod@image`] (what a checkpoint keeps), [`record`] (the bytes of a message), [`ledger`] (what a trace reads).
 
 pub mod apply;
 pub mod command;
 pub mod effect;
 pub mod facts;
+pub mod image;
 pub mod ledger;
 pub mod names;
 pub mod outcome;
@@ -25,6 +26,7 @@ pub use command::{
     Stamp, StartPolicy, Stretch,
 };
 pub use effect::{AppendEffect, DeliverEffect, Effect, LedgerEffect};
+pub use image::{Image, ImageError};
 pub use outcome::{Outcome, Published, Refusal, SettleCode};
 pub use settings::{Defaults, GroupSettings, Setting, SettingError, SettingsPatch, TopicSettings};
 pub use state::{Path, State, Topic};

@@ -6,6 +6,7 @@
 
 use mortarmq_types::{ClusterTime, Partition, ProducerId, ProducerSeq, Seq};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
 
 /// Names one line of numbers within a topic.
 pub type LineKey = (Partition, ProducerId);
@@ -41,32 +42,55 @@ pub enum Standing {
 
 /// The lines of one topic.
 ///
+/// They lie in buckets by hash, each behind `Arc`: while an image of the state lives, a publish copies one bucket and not
+/// every line of the topic.
+///
 /// # Invariants
-/// 1. `idle` holds each line exactly once, under the time it is filed with.
+/// 1. Each line lies in the bucket of its key, and `idle` of the bucket holds it exactly once, under its filed time.
 /// 2. `entries` is the number of remembered publishes of all lines.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+/// 3. `oldest` holds exactly the buckets with lines, each under the earliest time that is filed in it.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Producers {
-    lines: BTreeMap<LineKey, Line>,
-    idle: BTreeSet<(ClusterTime, LineKey)>,
+    buckets: Vec<Arc<Bucket>>,
+    oldest: BTreeSet<(ClusterTime, usize)>,
     entries: u64,
 }
 
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Bucket {
+    lines: BTreeMap<LineKey, Line>,
+    idle: BTreeSet<(ClusterTime, LineKey)>,
+}
+
+/// What is remembered of one line of numbers.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Line {
-    last: ProducerSeq,
-    window: VecDeque<Remembered>,
+pub(crate) struct Line {
+    /// The newest number.
+    pub(crate) last: ProducerSeq,
+    /// The newest publishes, oldest first; the last one is that of `last`.
+    pub(crate) window: VecDeque<Remembered>,
     /// When it was last used, to the nearest [`FILED_EVERY_MS`]: it is filed anew only then.
-    filed: ClusterTime,
+    pub(crate) filed: ClusterTime,
 }
 
 /// A line in use moves in the idle order at most this often, which keeps publishing cheap.
 const FILED_EVERY_MS: u64 = 60_000;
 
+/// Buckets of a topic: enough that a copy of one is short, few enough that the pointers of an idle topic cost little.
+const BUCKETS: usize = 64;
+
+impl Default for Producers {
+    fn default() -> Self {
+        // All begin as one: a bucket is made when its first line comes.
+        Self { buckets: vec![Arc::default(); BUCKETS], oldest: BTreeSet::new(), entries: 0 }
+    }
+}
+
 impl Producers {
     /// Looks a number up without changing anything.
     #[must_use]
     pub fn standing(&self, key: LineKey, number: ProducerSeq, content_hash: u64) -> Standing {
-        let Some(line) = self.lines.get(&key) else {
+        let Some(line) = self.buckets[bucket_of(key)].lines.get(&key) else {
             return if number == ProducerSeq::new(1) { Standing::Next } else { Standing::Expired };
         };
         if number > line.last {
@@ -85,7 +109,7 @@ impl Producers {
     /// Whether the line is known.
     #[must_use]
     pub fn knows(&self, key: LineKey) -> bool {
-        self.lines.contains_key(&key)
+        self.buckets[bucket_of(key)].lines.contains_key(&key)
     }
 
     /// Remembers the publish that got the next number of its line.
@@ -93,40 +117,30 @@ impl Producers {
     /// # Panics
     /// When the number is not the next one: [`Self::standing`] is asked first.
     pub fn remember(&mut self, key: LineKey, number: ProducerSeq, what: Remembered, window: usize, now: ClusterTime) {
-        let line = self.lines.entry(key).or_insert_with(|| {
-            self.idle.insert((now, key));
-            Line { last: ProducerSeq::ZERO, window: VecDeque::new(), filed: now }
-        });
-        assert_eq!(line.last.next(), number, "P3: a line of producer numbers has no hole");
-        line.last = number;
-        // Two at most: a window that was made smaller shrinks step by step.
-        for _ in 0..2 {
-            if line.window.len() >= window.max(1) {
-                line.window.pop_front();
-                self.entries -= 1;
-            }
-        }
-        line.window.push_back(what);
-        self.entries += 1;
-        if now.since_ms(line.filed) >= FILED_EVERY_MS {
-            self.idle.remove(&(line.filed, key));
-            line.filed = now;
-            self.idle.insert((now, key));
-        }
+        let place = bucket_of(key);
+        let bucket = Arc::make_mut(&mut self.buckets[place]);
+        let before = bucket.earliest();
+        let dropped = bucket.remember(key, number, what, window, now);
+        self.entries = self.entries + 1 - dropped;
+        let after = bucket.earliest();
+        self.reorder(place, before, after);
     }
 
-    /// Forgets lines that were idle for `idle_ms`, oldest first, at most `limit` of them; says how many went.
+    /// Forgets lines that were idle for `idle_ms`, those filed earliest first, at most `limit` of them; says how many went.
     pub fn forget_idle(&mut self, now: ClusterTime, idle_ms: u64, limit: usize) -> usize {
         let mut gone = 0;
         while gone < limit {
-            let Some(&(filed, key)) = self.idle.first() else { break };
+            let Some(&(filed, place)) = self.oldest.first() else { break };
             // A line may have been used up to FILED_EVERY_MS after it was filed.
             if now.since_ms(filed) < idle_ms.saturating_add(FILED_EVERY_MS) {
                 break;
             }
-            self.idle.remove(&(filed, key));
-            let line = self.lines.remove(&key).expect("invariant 1: every filed line exists");
+            let bucket = Arc::make_mut(&mut self.buckets[place]);
+            let (_, key) = bucket.idle.pop_first().expect("invariant 3: the bucket has a line filed then");
+            let line = bucket.lines.remove(&key).expect("invariant 1: every filed line exists");
             self.entries -= line.window.len() as u64;
+            let after = bucket.earliest();
+            self.reorder(place, Some(filed), after);
             gone += 1;
         }
         gone
@@ -138,17 +152,110 @@ impl Producers {
         self.entries
     }
 
+    /// Every line, by rising key.
+    pub(crate) fn lines(&self) -> Vec<(LineKey, &Line)> {
+        let mut lines: Vec<_> =
+            self.buckets.iter().flat_map(|bucket| &bucket.lines).map(|(key, line)| (*key, line)).collect();
+        lines.sort_unstable_by_key(|(key, _)| *key);
+        lines
+    }
+
+    /// Takes lines back that [`Self::lines`] gave. The caller has checked that no key comes twice.
+    pub(crate) fn restore(lines: Vec<(LineKey, Line)>) -> Self {
+        let mut producers = Self::default();
+        for (key, line) in lines {
+            producers.entries += line.window.len() as u64;
+            let bucket = Arc::make_mut(&mut producers.buckets[bucket_of(key)]);
+            bucket.idle.insert((line.filed, key));
+            bucket.lines.insert(key, line);
+        }
+        producers.oldest = producers.earliest_of_buckets();
+        producers
+    }
+
     /// Asserts every numbered invariant.
     ///
     /// # Panics
     /// When one does not hold.
     pub fn check(&self) {
-        assert_eq!(self.idle.len(), self.lines.len(), "invariant 1: every line is filed once");
-        assert!(self.lines.iter().all(|(key, line)| self.idle.contains(&(line.filed, *key))), "invariant 1");
-        let entries: u64 = self.lines.values().map(|line| line.window.len() as u64).sum();
+        let mut entries = 0;
+        for (place, bucket) in self.buckets.iter().enumerate() {
+            assert_eq!(bucket.idle.len(), bucket.lines.len(), "invariant 1: every line is filed once");
+            for (key, line) in &bucket.lines {
+                assert_eq!(bucket_of(*key), place, "invariant 1: the bucket of {key:?}");
+                assert!(bucket.idle.contains(&(line.filed, *key)), "invariant 1: {key:?} is filed elsewhere");
+                entries += line.window.len() as u64;
+            }
+        }
         assert_eq!(entries, self.entries, "invariant 2");
+        assert_eq!(self.oldest, self.earliest_of_buckets(), "invariant 3");
+    }
+
+    fn earliest_of_buckets(&self) -> BTreeSet<(ClusterTime, usize)> {
+        let earliest = |(place, bucket): (usize, &Arc<Bucket>)| Some((bucket.earliest()?, place));
+        self.buckets.iter().enumerate().filter_map(earliest).collect()
+    }
+
+    /// Keeps `oldest` in step with a bucket whose earliest time may have changed.
+    fn reorder(&mut self, place: usize, before: Option<ClusterTime>, after: Option<ClusterTime>) {
+        if before == after {
+            return;
+        }
+        if let Some(before) = before {
+            self.oldest.remove(&(before, place));
+        }
+        if let Some(after) = after {
+            self.oldest.insert((after, place));
+        }
     }
 }
+
+impl Bucket {
+    /// The earliest time under which a line is filed.
+    fn earliest(&self) -> Option<ClusterTime> {
+        self.idle.first().map(|(filed, _)| *filed)
+    }
+
+    /// Remembers a publish and says how many older ones its line forgot.
+    fn remember(
+        &mut self,
+        key: LineKey,
+        number: ProducerSeq,
+        what: Remembered,
+        window: usize,
+        now: ClusterTime,
+    ) -> u64 {
+        let line = self.lines.entry(key).or_insert_with(|| {
+            self.idle.insert((now, key));
+            Line { last: ProducerSeq::ZERO, window: VecDeque::new(), filed: now }
+        });
+        assert_eq!(line.last.next(), number, "P3: a line of producer numbers has no hole");
+        line.last = number;
+        let mut dropped = 0;
+        // Two at most: a window that was made smaller shrinks step by step.
+        for _ in 0..2 {
+            if line.window.len() >= window.max(1) {
+                line.window.pop_front();
+                dropped += 1;
+            }
+        }
+        line.window.push_back(what);
+        if now.since_ms(line.filed) >= FILED_EVERY_MS {
+            self.idle.remove(&(line.filed, key));
+            line.filed = now;
+            self.idle.insert((now, key));
+        }
+        dropped
+    }
+}
+
+/// The bucket of a line: the upper bits of a multiplicative hash, as producers may count their identities up by one.
+fn bucket_of((partition, producer): LineKey) -> usize {
+    let mixed = (producer.get() ^ u64::from(partition.get()).rotate_right(16)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    usize::try_from(mixed >> (64 - BUCKETS.ilog2())).expect("less than BUCKETS")
+}
+
+const _: () = assert!(BUCKETS.is_power_of_two());
 
 #[cfg(test)]
 mod tests {
@@ -192,5 +299,22 @@ mod tests {
         assert_eq!(producers.forget_idle(ClusterTime::new(660_000), 600_000, 8), 1);
         assert_eq!(producers.entries(), 0);
         producers.check();
+    }
+
+    #[test]
+    fn lines_of_many_producers_spread_over_the_buckets_and_go_in_the_order_of_their_filing() {
+        let mut producers = Producers::default();
+        for id in 1..=1000 {
+            let key = (Partition::ANY, ProducerId::new(id));
+            producers.remember(key, ProducerSeq::new(1), at(1), 4, ClusterTime::new(2000 - id));
+        }
+        producers.check();
+        let fullest = producers.buckets.iter().map(|bucket| bucket.lines.len()).max();
+        assert!(fullest < Some(40), "{fullest:?} of 1000 lines in one bucket of 64");
+        assert_eq!(producers.forget_idle(ClusterTime::new(661_000), 600_000, 600), 1);
+        assert_eq!(producers.forget_idle(ClusterTime::new(661_500), 600_000, 200), 200);
+        producers.check();
+        let left = |id: u64| producers.knows((Partition::ANY, ProducerId::new(id)));
+        assert!(left(799) && !left(800) && !left(1000), "those filed earliest go first");
     }
 }

@@ -1,5 +1,5 @@
 //! Drives [`PathPartition`] and a naive model of the contract with the same random commands, and compares every answer,
-//! every lease, every end and every counter.
+//! every lease, every end and every counter. Now and then the real state goes through its bytes and on from there.
 //!
 //! A failure prints the shortest history that was found. `PROPTEST_RNG_SEED=N` tries other histories.
 
@@ -7,6 +7,7 @@ mod naive;
 
 use std::collections::BTreeMap;
 
+use bytes::BytesMut;
 use mortarmq_delivery::{
     Ended, Fact, Facts, Grant, LeaseLimits, LeaseRequest, LeaseStop, Now, Order, PathPartition, PathRules, Settle,
     SettleError, Settled, State,
@@ -30,6 +31,7 @@ enum Command {
     EndDue { budget: u32 },
     EndMember { member: u64, cause: Cause, budget: u32 },
     SetOrder { order: Order },
+    Restore,
 }
 
 /// How a settle differs from one that names a delivery rightly.
@@ -101,16 +103,35 @@ impl Pair<'_> {
                 let why = if *cause == Cause::ConsumerLost { Why::Lost } else { Why::GivenBack };
                 let (mut real, mut model) = ((*budget, Vec::new()), (*budget, Vec::new()));
                 let now = self.now();
+                let holds = self.real.holds(member);
                 let done = self.real.end_member(member, *cause, &mut real.0, &self.rules, now, &mut real.1);
                 let model_done =
                     self.model.end_member(member, why, &mut model.0, &self.rules, now, &self.real, &mut model.1);
                 assert_eq!((done, real.clone()), (model_done, model), "what the member held");
+                assert!(holds || real.1.is_empty(), "a member that holds nothing loses nothing");
+                assert_eq!(self.real.holds(member), !done);
                 self.saw_ended("member", &real.1);
                 self.saw(format!("member done {done}"));
             }
             Command::SetOrder { order } => self.rules.order = *order,
+            Command::Restore => self.restore(),
         }
         self.compare();
+    }
+
+    /// Goes on with the state that its bytes tell.
+    fn restore(&mut self) {
+        let mut bytes = BytesMut::new();
+        self.real.encode(&mut bytes);
+        bytes.extend_from_slice(b"what follows");
+        let mut bytes = bytes.freeze();
+        let restored = PathPartition::decode(&mut bytes).expect("these bytes were just written");
+        assert_eq!(bytes, b"what follows"[..], "decode takes its own bytes and no more");
+        assert_eq!(restored, self.real);
+        self.real = restored;
+        if self.real.in_flight() > 0 && self.real.scheduled() > 0 && self.real.settled_runs() > 0 {
+            self.saw("restored a full state".to_owned());
+        }
     }
 
     fn lease(&mut self, member: MemberId, grant: Grant, limits: LeaseLimits, known: u64) {
@@ -119,10 +140,15 @@ impl Pair<'_> {
         let to = self.model.position.saturating_add(known).min(self.model.last_seq());
         let (mut real, mut model) = (Vec::new(), Vec::new());
         let facts = Known { model: &self.model, to };
+        let idle = (!self.real.may_lease(last_seq, &self.rules, self.now())).then(|| self.real.clone());
         let stop = self.real.lease(&request, &self.rules, &facts, &mut self.real_last, &mut real);
         let model_stop = self.model.lease(&request, &self.rules, to, &mut self.model_last, &mut model);
         assert_eq!((stop, &real), (model_stop, &model), "what is leased");
         assert_eq!(self.real_last.get(), self.model_last);
+        if let Some(before) = idle {
+            assert_eq!(self.real, before, "there was nothing to look at");
+            self.saw("nothing to look at".to_owned());
+        }
         self.deliveries.extend(real.iter().map(|leased| (leased.seq.get(), leased.delivery_id.get())));
         self.saw(match stop {
             LeaseStop::FactsMissing { .. } => "stop FactsMissing".to_owned(),
@@ -280,6 +306,7 @@ fn command() -> impl Strategy<Value = Command> {
         8 => budget.clone().prop_map(|budget| Command::EndDue { budget }),
         4 => (0_u64..3, cause, budget).prop_map(|(member, cause, budget)| Command::EndMember { member, cause, budget }),
         1 => order.prop_map(|order| Command::SetOrder { order }),
+        6 => Just(Command::Restore),
     ]
 }
 
@@ -371,4 +398,6 @@ const REACHED: &[&str] = &[
     "member Ended(Released)",
     "member Ended(LeaseExpired)",
     "member done false",
+    "restored a full state",
+    "nothing to look at",
 ];

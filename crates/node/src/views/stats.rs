@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use mortarmq_delivery::PathPartition;
 use mortarmq_shard::{Path, State, Topic};
 use mortarmq_types::{Cause, TopicIncarnation};
 use serde::Serialize;
@@ -141,8 +140,8 @@ pub(crate) fn group_stats(state: &State, path: &Path) -> GroupStats {
         dlq: books.dlq,
         depth: books.depth,
         dropped_by: BTreeMap::new(),
-        in_flight: path.partitions.iter().map(PathPartition::in_flight).sum(),
-        scheduled: path.partitions.iter().map(PathPartition::scheduled).sum(),
+        in_flight: path.partitions.iter().map(|partition| partition.in_flight()).sum(),
+        scheduled: path.partitions.iter().map(|partition| partition.scheduled()).sum(),
         retries_by: Cause::ALL
             .iter()
             .filter(|cause| **cause != Cause::First && retries(**cause) > 0)

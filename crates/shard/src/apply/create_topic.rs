@@ -9,6 +9,7 @@ use crate::settings::{Setting, TopicSettings};
 use crate::state::{PARTITIONS_MAX, PartitionState, State, Topic};
 use mortarmq_types::Seq;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// Facts kept per partition: as many messages as a path may have passed over by default.
 const FACTS_MAX: usize = 65_536;
@@ -36,7 +37,8 @@ pub(super) fn apply(state: &mut State, create: CreateTopic) -> Outcome {
     }
     state.last_topic = state.last_topic.next();
     state.partitions_total += partitions;
-    let empty = PartitionState { last_seq: Seq::ZERO, bytes: 0, facts: FactWindow::new(FACTS_MAX) };
+    // All begin as one: a partition is made when its first message comes.
+    let empty = Arc::new(PartitionState { last_seq: Seq::ZERO, bytes: 0, facts: FactWindow::new(FACTS_MAX) });
     let topic = Topic {
         name: create.name,
         settings,
@@ -49,7 +51,7 @@ pub(super) fn apply(state: &mut State, create: CreateTopic) -> Outcome {
     };
     let partitions = count(&topic);
     state.names.insert(lower, state.last_topic);
-    state.topics.insert(state.last_topic, topic);
+    state.topics.insert(state.last_topic, Arc::new(topic));
     Outcome::TopicDeclared { topic: state.last_topic, partitions, existed: false }
 }
 

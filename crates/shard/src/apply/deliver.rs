@@ -5,7 +5,7 @@ use crate::effect::{DeliverEffect, Effect, LedgerEffect};
 use crate::facts::FactView;
 use crate::ledger::{LedgerEvent, LedgerKind};
 use crate::outcome::Outcome;
-use crate::state::{Member, State};
+use crate::state::{Member, State, path_of, topic_of};
 use mortarmq_delivery::{LeaseLimits, LeaseRequest, Leased};
 use mortarmq_types::{MemberId, Partition, PathId, Seq};
 
@@ -26,7 +26,7 @@ pub(super) fn apply(state: &mut State, deliver: &Deliver, effects: &mut Vec<Effe
             continue;
         }
         count += u32::try_from(leased.len()).expect("at most STEPS_MAX messages");
-        let path = state.paths.get_mut(&deliver.path).expect("looked up above; leasing removes no path");
+        let path = state.path_mut(deliver.path).expect("looked up above; leasing removes no path");
         path.cursor = (number + 1) % partitions;
         hold(path.members.get_mut(&deliver.member).expect("looked up above"), deliver.grant, &leased);
         report(state, deliver, Partition::new(u16::try_from(number).expect("at most 1024")), leased, effects);
@@ -91,9 +91,12 @@ impl Room {
 
 fn lease(state: &mut State, deliver: &Deliver, number: usize, room: &mut Room) -> Vec<Leased> {
     let now = state.now();
-    let path = state.paths.get_mut(&deliver.path).expect("looked up by the caller");
-    let topic = state.topics.get_mut(&path.topic).expect("invariant 1: a path's topic exists");
-    let partition = &mut topic.partitions[number];
+    let path = &state.paths[&deliver.path];
+    let partition = &state.topics[&path.topic].partitions[number];
+    let rules = path.settings.rules();
+    if !path.partitions[number].may_lease(partition.last_seq, &rules, now) {
+        return Vec::new();
+    }
     let id = Partition::new(u16::try_from(number).expect("at most 1024 partitions"));
     let stretch = deliver.stretch.as_ref().filter(|stretch| stretch.partition == id);
     let request = LeaseRequest {
@@ -107,23 +110,29 @@ fn lease(state: &mut State, deliver: &Deliver, number: usize, room: &mut Room) -
         now,
     };
     let facts = FactView { stretch, window: &partition.facts };
-    let rules = path.settings.rules();
     let mut leased = Vec::new();
-    let path_partition = &mut path.partitions[number];
+    let path = path_of(&mut state.paths, deliver.path).expect("looked up by the caller");
+    let path_partition = path.partition_mut(number).expect("a number of its partitions");
     let before = (path_partition.position(), path_partition.scheduled());
     path_partition.lease(&request, &rules, &facts, &mut state.last_delivery, &mut leased);
     let looked_at = path_partition.position().above(before.0) + before.1.saturating_sub(path_partition.scheduled());
     room.steps = room.steps.saturating_sub(u32::try_from(looked_at).unwrap_or(u32::MAX));
     room.take(&leased);
     if state.paths[&deliver.path].partitions[number].position() != before.0 {
-        // Only a position that moved can have been the lowest; asking every path of the topic is not for nothing.
-        let lowest = lowest_position(state, deliver.path, number);
-        let topic = state.paths[&deliver.path].topic;
-        let topic = state.topics.get_mut(&topic).expect("invariant 1: a path's topic exists");
-        topic.partitions[number].facts.forget_below(lowest);
+        forget_facts(state, deliver.path, number);
     }
     state.retime(deliver.path, id);
     leased
+}
+
+/// Forgets the facts that every path has passed. Only a position that moved can have been the lowest.
+fn forget_facts(state: &mut State, path: PathId, number: usize) {
+    let lowest = lowest_position(state, path, number);
+    let incarnation = state.paths[&path].topic;
+    if lowest > state.topics[&incarnation].partitions[number].facts.base() {
+        let topic = topic_of(&mut state.topics, incarnation).expect("invariant 1: a path's topic exists");
+        topic.partition_mut(number).expect("paths have the partitions of their topic").facts.forget_below(lowest);
+    }
 }
 
 /// The lowest position of any path of the topic: below it nobody asks for facts again.

@@ -4,7 +4,8 @@ use super::ends;
 use crate::command::{STEPS_MAX, Stamp};
 use crate::effect::Effect;
 use crate::state::State;
-use mortarmq_types::Epoch;
+use mortarmq_delivery::PathPartition;
+use mortarmq_types::{Epoch, MemberId, Partition, PathId};
 
 /// Moves the shard's clock to the stamp and says how the stamp took effect.
 ///
@@ -18,7 +19,7 @@ pub(super) fn advance(state: &mut State, stamp: Stamp, epoch: Epoch) -> Stamp {
     state.wall = stamp.wall;
     state.epoch = epoch.max(state.epoch);
     if gap_ms > 0 {
-        retime_all(state);
+        state.retime_all();
     }
     Stamp { time, gap_ms, wall: stamp.wall }
 }
@@ -31,10 +32,11 @@ pub(super) fn end_due(state: &mut State, effects: &mut Vec<Effect>) {
     while budget > 0 {
         let Some((id, number)) = state.timers.due(state.time) else { break };
         budget -= 1;
-        let path = state.paths.get_mut(&id).expect("invariant 5: timers are removed with their path");
+        let path = state.path_mut(id).expect("invariant 5: timers are removed with their path");
         let rules = path.settings.rules();
         let mut ended = Vec::new();
-        path.partitions[usize::from(number.get())].end_due(now, &mut budget, &rules, &mut ended);
+        let partition = path.partition_mut(usize::from(number.get())).expect("invariant 5: timers name its partitions");
+        partition.end_due(now, &mut budget, &rules, &mut ended);
         state.retime(id, number);
         ends::book(state, id, number, &ended, "", effects);
         // Retries may have become ready without any delivery ending.
@@ -47,20 +49,20 @@ pub(super) fn finish_ending(state: &mut State, budget: &mut u32, effects: &mut V
     let now = state.now();
     while *budget > 0 {
         let Some(&(id, member, cause)) = state.ending.front() else { return };
-        let Some(path) = state.paths.get_mut(&id) else {
+        let Some(path) = state.paths.get(&id) else {
             state.ending.pop_front();
             continue;
         };
-        let rules = path.settings.rules();
+        let (rules, partitions) = (path.settings.rules(), path.partitions.len());
         let mut all_done = true;
-        for number in 0..path.partitions.len() {
-            let path = state.paths.get_mut(&id).expect("found above; ending deliveries removes no path");
+        for number in 0..partitions {
+            let Some(partition) = held_partition(state, id, member, number) else { continue };
             let mut ended = Vec::new();
-            all_done &= path.partitions[number].end_member(member, cause, budget, &rules, now, &mut ended);
+            all_done &= partition.end_member(member, cause, budget, &rules, now, &mut ended);
             if ended.is_empty() {
                 continue;
             }
-            let number = mortarmq_types::Partition::new(u16::try_from(number).expect("at most 1024 partitions"));
+            let number = Partition::new(u16::try_from(number).expect("at most 1024 partitions"));
             state.retime(id, number);
             ends::book(state, id, number, &ended, "", effects);
         }
@@ -71,11 +73,8 @@ pub(super) fn finish_ending(state: &mut State, budget: &mut u32, effects: &mut V
     }
 }
 
-/// A gap moves every lease deadline, so every timer is set anew. Gaps are rare: a restart, a failover, a stall.
-fn retime_all(state: &mut State) {
-    let places: Vec<_> =
-        state.paths.iter().flat_map(|(id, path)| (0..path.partitions.len()).map(|number| (*id, number))).collect();
-    for (id, number) in places {
-        state.retime(id, mortarmq_types::Partition::new(u16::try_from(number).expect("at most 1024 partitions")));
-    }
+/// What the path has in one partition, to change it; none if the member holds nothing there.
+fn held_partition(state: &mut State, id: PathId, member: MemberId, number: usize) -> Option<&mut PathPartition> {
+    let holds = state.paths.get(&id)?.partitions.get(number)?.holds(member);
+    if holds { state.path_mut(id)?.partition_mut(number) } else { None }
 }

@@ -8,7 +8,7 @@ use crate::state::State;
 use mortarmq_types::Cause;
 
 pub(super) fn apply(state: &mut State, end: EndMember, effects: &mut Vec<Effect>) -> Outcome {
-    let Some(path) = state.paths.get_mut(&end.path) else {
+    let Some(path) = state.path_mut(end.path) else {
         return Outcome::Refused(Refusal::UnknownGroup);
     };
     if path.members.remove(&end.member).is_none() {

@@ -21,7 +21,7 @@ pub(super) fn book(
     if ended.is_empty() {
         return;
     }
-    let path = state.paths.get_mut(&id).expect("deliveries end on a path that exists");
+    let path = state.path_mut(id).expect("deliveries end on a path that exists");
     for end in ended {
         let Some(member) = path.members.get_mut(&end.member) else { continue };
         if end.grant == Grant::Push {

@@ -4,10 +4,11 @@ use crate::command::{JoinGroup, StartPolicy};
 use crate::names::check_name;
 use crate::outcome::{Outcome, Refusal};
 use crate::settings::GroupSettings;
-use crate::state::{MEMBERS_MAX, Member, PATH_PARTITIONS_MAX, PATHS_MAX, Path, State, Topic};
+use crate::state::{MEMBERS_MAX, Member, PATH_PARTITIONS_MAX, PATHS_MAX, Path, State, Topic, topic_of};
 use mortarmq_delivery::PathPartition;
 use mortarmq_types::{MemberId, Partition, PathId, Seq};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 pub(super) fn apply(state: &mut State, join: JoinGroup) -> Outcome {
     if let Err(error) = check_name(&join.group) {
@@ -37,12 +38,13 @@ fn make_path(state: &mut State, join: &JoinGroup) -> Result<PathId, Refusal> {
         return Err(Refusal::CatalogQuota { what: "groups", limit: PATHS_MAX });
     }
     let held: usize = state.paths.values().map(|path| path.partitions.len()).sum();
-    let topic = state.topics.get_mut(&join.topic).ok_or(Refusal::UnknownTopic)?;
+    let topic = topic_of(&mut state.topics, join.topic).ok_or(Refusal::UnknownTopic)?;
     if held + topic.partitions.len() > PATH_PARTITIONS_MAX {
         return Err(Refusal::CatalogQuota { what: "partitions of groups", limit: PATH_PARTITIONS_MAX });
     }
-    let partitions =
-        (0..topic.partitions.len()).map(|number| PathPartition::new(start(&join.start, topic, number))).collect();
+    let partitions = (0..topic.partitions.len())
+        .map(|number| Arc::new(PathPartition::new(start(&join.start, topic, number))))
+        .collect();
     let path = Path {
         topic: join.topic,
         group: join.group.clone(),
@@ -53,7 +55,7 @@ fn make_path(state: &mut State, join: &JoinGroup) -> Result<PathId, Refusal> {
     };
     state.last_path = state.last_path.next();
     topic.paths.insert(join.group.clone(), state.last_path);
-    state.paths.insert(state.last_path, path);
+    state.paths.insert(state.last_path, Arc::new(path));
     Ok(state.last_path)
 }
 
@@ -72,8 +74,7 @@ fn start(policy: &StartPolicy, topic: &Topic, number: usize) -> Seq {
 }
 
 fn add_member(state: &mut State, id: PathId, join: &JoinGroup) -> Outcome {
-    let path = state.paths.get_mut(&id).expect("the path was found or made above");
-    if path.members.len() >= MEMBERS_MAX {
+    if state.paths[&id].members.len() >= MEMBERS_MAX {
         return Outcome::Refused(Refusal::MemberLimit { limit: MEMBERS_MAX });
     }
     // A member whose leases are still being ended cannot come back: they are no longer counted as held.
@@ -82,6 +83,7 @@ fn add_member(state: &mut State, id: PathId, join: &JoinGroup) -> Outcome {
         return Outcome::Refused(Refusal::UnknownMember);
     }
     let member = Member { secret_hash: join.secret_hash, held_messages: 0, held_bytes: 0 };
+    let path = state.path_mut(id).expect("the path was found or made above");
     path.members.entry(join.member).or_insert(member);
     Outcome::Joined { path: id, member: join.member }
 }

@@ -41,6 +41,11 @@ pub struct Applied {
 }
 
 impl Shard {
+    /// A shard that goes on from this state.
+    pub(crate) fn of(state: State) -> Self {
+        Self { state }
+    }
+
     /// What the shard knows.
     #[must_use]
     pub fn state(&self) -> &State {

@@ -6,7 +6,7 @@ use crate::effect::{AppendEffect, Effect};
 use crate::outcome::{Outcome, Published, Refusal};
 use crate::producer::{LineKey, Remembered, Standing};
 use crate::settings::{Defaults, Setting};
-use crate::state::{State, Topic};
+use crate::state::{State, Topic, topic_of};
 use mortarmq_delivery::Fact;
 use mortarmq_types::{ClusterTime, CommitIndex, KeyHash, Partition, ProducerId, ProducerSeq, TopicIncarnation};
 
@@ -62,7 +62,7 @@ impl<'a> Admission<'a> {
         producer_id: ProducerId,
     ) -> Option<Self> {
         Some(Self {
-            topic: state.topics.get_mut(&incarnation)?,
+            topic: topic_of(&mut state.topics, incarnation)?,
             producer_entries: &mut state.producer_entries,
             incarnation,
             requested,
@@ -145,7 +145,7 @@ impl<'a> Admission<'a> {
     fn store(&mut self, record: PublishRecord, effects: &mut Vec<Effect>) -> Published {
         let partition = self.place(record.key_hash);
         let wanted = !self.topic.paths.is_empty();
-        let state = &mut self.topic.partitions[usize::from(partition.get())];
+        let state = self.topic.partition_mut(usize::from(partition.get())).expect("placed in one of its partitions");
         let seq = state.last_seq.next();
         state.last_seq = seq;
         state.bytes += record.record.len() as u64;

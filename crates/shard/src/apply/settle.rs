@@ -28,10 +28,10 @@ fn apply_item(
     effects: &mut Vec<Effect>,
 ) {
     let now = state.now();
-    let path = state.paths.get_mut(&id).expect("checked by the caller; settling removes no path");
+    let path = state.path_mut(id).expect("checked by the caller; settling removes no path");
     let rules = path.settings.rules();
     let number = usize::from(item.partition.get());
-    let Some(partition) = path.partitions.get_mut(number) else {
+    let Some(partition) = path.partition_mut(number) else {
         codes.extend((0..item.count).map(|_| SettleCode::Unknown));
         return;
     };

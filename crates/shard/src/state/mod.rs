@@ -5,7 +5,11 @@
 //! 2. Counters never go back: commit index, delivery numbers, incarnations, path numbers (P10).
 //! 3. A member's held messages and bytes are those of its pushed deliveries.
 //! 4. On every path: produced = delivered + dropped + dlq + depth (P9).
-//! 5. The timer of each place is no later than what the path has due there.
+//! 5. The timer of each place is what the path has due there.
+//!
+//! Topics, paths and their partitions stand behind `Arc`: an image of the state takes the pointers along, and what changes
+//! while the image lives is copied first, section by section. Whoever changes the state goes through `topic_of`,
+//! `path_of`, `Topic::partition_mut` and `Path::partition_mut`, the only places where a section is copied.
 
 pub mod timers;
 
@@ -18,6 +22,7 @@ use mortarmq_types::{
     WallTime,
 };
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
 use timers::Timers;
 
 /// Most members of one group.
@@ -48,11 +53,11 @@ pub struct State {
     /// The cluster's initial values, once its first leader wrote them.
     pub defaults: Option<Defaults>,
     /// Topics by incarnation.
-    pub topics: BTreeMap<TopicIncarnation, Topic>,
+    pub topics: BTreeMap<TopicIncarnation, Arc<Topic>>,
     /// Incarnations by lower-case name.
     pub names: BTreeMap<String, TopicIncarnation>,
     /// Paths by number.
-    pub paths: BTreeMap<PathId, Path>,
+    pub paths: BTreeMap<PathId, Arc<Path>>,
     pub(crate) last_topic: TopicIncarnation,
     pub(crate) last_path: PathId,
     pub(crate) timers: Timers,
@@ -74,7 +79,7 @@ pub struct Topic {
     /// The wall clock when it was made, for display.
     pub created_at: WallTime,
     /// Its partitions.
-    pub partitions: Vec<PartitionState>,
+    pub partitions: Vec<Arc<PartitionState>>,
     /// Its paths by group name.
     pub paths: BTreeMap<String, PathId>,
     pub(crate) producers: Producers,
@@ -102,7 +107,7 @@ pub struct Path {
     /// The group's settings.
     pub settings: GroupSettings,
     /// Its deliveries, by partition of the topic.
-    pub partitions: Vec<PathPartition>,
+    pub partitions: Vec<Arc<PathPartition>>,
     /// Its members.
     pub members: BTreeMap<MemberId, Member>,
     /// The partition that the next `Deliver` looks at first, so that each gets its turn.
@@ -168,6 +173,11 @@ impl State {
         })
     }
 
+    /// A path, to change it.
+    pub(crate) fn path_mut(&mut self, id: PathId) -> Option<&mut Path> {
+        path_of(&mut self.paths, id)
+    }
+
     /// Sets the timer of one place from what its path has due.
     pub(crate) fn retime(&mut self, path: PathId, partition: Partition) {
         let due = self
@@ -176,6 +186,16 @@ impl State {
             .and_then(|found| found.partitions.get(usize::from(partition.get())))
             .and_then(|found| found.next_due(self.gaps_ms));
         self.timers.set((path, partition), due);
+    }
+
+    /// Sets every timer anew. For a gap, which moves every lease deadline and is rare (a restart, a failover, a stall), and
+    /// for a state that comes from its image.
+    pub(crate) fn retime_all(&mut self) {
+        let places: Vec<_> =
+            self.paths.iter().flat_map(|(id, path)| (0..path.partitions.len()).map(|number| (*id, number))).collect();
+        for (id, number) in places {
+            self.retime(id, Partition::new(u16::try_from(number).expect("at most 1024 partitions")));
+        }
     }
 
     /// Asserts every numbered invariant of the shard and of all that it holds.
@@ -207,16 +227,41 @@ impl State {
         for (partition, state) in path.partitions.iter().zip(&topic.partitions) {
             partition.check(state.last_seq);
         }
-        let held: u64 = path.partitions.iter().map(PathPartition::in_flight).sum();
+        let held: u64 = path.partitions.iter().map(|partition| partition.in_flight()).sum();
         let pushed: u64 = path.members.values().map(|member| u64::from(member.held_messages)).sum();
         assert!(pushed <= held, "invariant 3: members hold {pushed} by pushes, {held} are leased");
         let books = self.books(path);
         assert_eq!(books.difference(), 0, "P9: {books:?}");
         for (number, partition) in path.partitions.iter().enumerate() {
             let place = (id, Partition::new(u16::try_from(number).expect("at most 1024 partitions")));
-            if let Some(due) = partition.next_due(self.gaps_ms) {
-                assert!(self.timers.time(place).is_some_and(|time| time <= due), "invariant 5: {place:?} due {due}");
-            }
+            assert_eq!(self.timers.time(place), partition.next_due(self.gaps_ms), "invariant 5: {place:?}");
         }
     }
+}
+
+impl Topic {
+    /// A partition, to change it.
+    pub(crate) fn partition_mut(&mut self, number: usize) -> Option<&mut PartitionState> {
+        self.partitions.get_mut(number).map(Arc::make_mut)
+    }
+}
+
+impl Path {
+    /// What the path has in one partition, to change it.
+    pub(crate) fn partition_mut(&mut self, number: usize) -> Option<&mut PathPartition> {
+        self.partitions.get_mut(number).map(Arc::make_mut)
+    }
+}
+
+/// A topic, to change it; takes the map alone, so that the rest of the state stays in reach.
+pub(crate) fn topic_of(
+    topics: &mut BTreeMap<TopicIncarnation, Arc<Topic>>,
+    incarnation: TopicIncarnation,
+) -> Option<&mut Topic> {
+    topics.get_mut(&incarnation).map(Arc::make_mut)
+}
+
+/// A path, to change it; takes the map alone, so that the rest of the state stays in reach.
+pub(crate) fn path_of(paths: &mut BTreeMap<PathId, Arc<Path>>, id: PathId) -> Option<&mut Path> {
+    paths.get_mut(&id).map(Arc::make_mut)
 }

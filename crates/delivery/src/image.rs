@@ -1,0 +1,374 @@
+//! The bytes of a path in a partition, as a checkpoint keeps them.
+//!
+//! Only facts that nothing else tells are stored. Every index (deadlines, holders, schedule, ready messages, key queues,
+//! ages of settles) is made anew, so that no damage can set an index against its entries. Equal states give equal bytes.
+//!
+//! All numbers are big-endian. The bytes carry no checksum: the section of the shard's image that holds them does.
+//!
+//! | field | bytes | meaning, unit | guards against |
+//! |---|---|---|---|
+//! | version | 1 | [`IMAGE_VERSION`] | a layout that this build would misread (P11) |
+//! | order | 1 | the order in force: 0 none, 1 by key | a key queue where none was kept, or none where it was (P8) |
+//! | start | 8 | the first sequence owed, at least 1 | books that begin elsewhere (P9) |
+//! | position | 8 | all below was offered, sequence | messages skipped or offered again as new (P4, P10) |
+//! | delivered | 8 | messages acked | an entry lost with the bytes: it must be position − start − entries (P9) |
+//! | retries | 7 × 8 | deliveries after a message's first, by number of cause; 0 for `first` | counters that fall (P10) |
+//! | entry count | 8 | entries that follow | entries cut off at the end |
+//! | entries | n | unsettled messages below the position, by rising sequence | a message forgotten (P4) |
+//! | run count | 8 | runs that follow | runs cut off at the end |
+//! | runs | n × 33 | settles that may be repeated, by rising delivery | a repeated ack refused after a restart (P6) |
+//!
+//! An entry:
+//!
+//! | field | bytes | meaning, unit | guards against |
+//! |---|---|---|---|
+//! | seq | 8 | the message, in start..position | |
+//! | key_hash | 8 | its key, 0 without one | a later message of the key overtaking it (P8) |
+//! | size_bytes | 4 | key, headers and value, bytes | a byte window that is over- or undercounted |
+//! | attempt | 4 | this or the next attempt, at least 1 | attempts that start again |
+//! | cause | 1 | number of the cause of this or the next delivery | a delivery without explanation (P7) |
+//! | previous | 8 | the delivery before, 0 exactly for cause `first` | the same (P7) |
+//! | given_back | 2 | releases in a row | a message that spins |
+//! | state | 1 | 0 waiting, 1 scheduled, 2 leased | |
+//! | due | 8 | scheduled only: cluster time, ms | a retry that never comes (P4) |
+//! | delivery_id | 8 | leased only: younger than `previous`, unique | a late settle taken for this delivery's (P5) |
+//! | member | 8 | leased only: who holds it | a lease that outlives its session |
+//! | grant | 1 | leased only: 0 push, 1 pull | credit returned that was never taken |
+//! | deadline | 8 | leased only: lease time, ms | a lease that never ends (P4) or ends early (P5) |
+//! | ordered | 1 | leased only: 1 if granted in key order | a key that resumes in its middle (P8) |
+//!
+//! A run:
+//!
+//! | field | bytes | meaning, unit | guards against |
+//! |---|---|---|---|
+//! | first_delivery | 8 | the lowest delivery of the run | |
+//! | first_seq | 8 | its message, in start..position | an answer given to another message |
+//! | count | 8 | deliveries and messages, at least 1 | runs that overlap |
+//! | kind | 1 | 0 ack, 1 nack, 2 release | a settle repeated as another kind |
+//! | opened | 8 | when the oldest was settled, cluster time, ms | a window of less than a minute |
+
+use std::collections::BTreeMap;
+
+use bytes::{Buf, BufMut, Bytes, BytesMut};
+use mortarmq_types::{Attempt, Cause, ClusterTime, DeliveryId, KeyHash, LeaseTime, MemberId, Seq};
+
+use crate::{
+    entry::{Entry, Lease, State},
+    path_partition::PathPartition,
+    rules::{Grant, Order},
+    runs::{Kind, Run, Runs},
+};
+
+/// The version of the layout.
+pub const IMAGE_VERSION: u8 = 1;
+
+/// Why bytes are not a path in a partition.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ImageError {
+    /// The bytes end inside a field.
+    #[error("the bytes end inside a field")]
+    TooShort,
+    /// The layout is not known to this build.
+    #[error("version {found} is unknown here")]
+    UnknownVersion {
+        /// The version found.
+        found: u8,
+    },
+    /// A field holds a value that it cannot have, or that contradicts another.
+    #[error("field {field} cannot be {found}")]
+    Field {
+        /// The field.
+        field: &'static str,
+        /// What it holds.
+        found: u64,
+    },
+}
+
+impl PathPartition {
+    /// Appends the state's bytes.
+    pub fn encode(&self, out: &mut BytesMut) {
+        out.put_u8(IMAGE_VERSION);
+        out.put_u8(match self.order {
+            Order::None => 0,
+            Order::Key => 1,
+        });
+        out.put_u64(self.start.get());
+        out.put_u64(self.position.get());
+        out.put_u64(self.delivered);
+        for retries in self.retries_by {
+            out.put_u64(retries);
+        }
+        out.put_u64(self.entries.len() as u64);
+        for (seq, entry) in &self.entries {
+            put_entry(out, *seq, entry);
+        }
+        out.put_u64(self.runs.len() as u64);
+        for (first, run) in self.runs.iter() {
+            put_run(out, first, run);
+        }
+    }
+
+    /// Takes a state off the front of the bytes and makes its indexes. What comes out passes [`Self::check`] for any last
+    /// sequence from its position on.
+    ///
+    /// # Errors
+    /// When the bytes are none that [`Self::encode`] could have written; what is left of them is then undefined.
+    pub fn decode(bytes: &mut Bytes) -> Result<Self, ImageError> {
+        let mut fields = Fields { bytes };
+        let version = fields.u8()?;
+        if version != IMAGE_VERSION {
+            return Err(ImageError::UnknownVersion { found: version });
+        }
+        let order = match fields.u8()? {
+            0 => Order::None,
+            1 => Order::Key,
+            found => return Err(ImageError::Field { field: "order", found: u64::from(found) }),
+        };
+        let start = Seq::new(fields.u64_in("start", Seq::FIRST.get(), NUMBER_MAX)?);
+        let position = Seq::new(fields.u64_in("position", start.get(), NUMBER_MAX)?);
+        let delivered = fields.u64()?;
+        let mut retries_by = [0; Cause::ALL.len()];
+        for (cause, retries) in Cause::ALL.iter().zip(&mut retries_by) {
+            // No retry is a message's first delivery.
+            let most = if *cause == Cause::First { 0 } else { NUMBER_MAX };
+            *retries = fields.u64_in("retries", 0, most)?;
+        }
+        let entries = take_entries(&mut fields, start, position)?;
+        if delivered.checked_add(entries.len() as u64) != Some(position.above(start)) {
+            return Err(ImageError::Field { field: "delivered", found: delivered });
+        }
+        let runs = Runs::restore(take_runs(&mut fields, start, position)?);
+        let mut path = Self { position, order, runs, delivered, retries_by, ..Self::new(start) };
+        path.index(&entries)?;
+        path.entries = entries.into_iter().collect();
+        path.check_settled()?;
+        Ok(path)
+    }
+
+    /// Makes the indexes of these entries, which come by rising sequence.
+    fn index(&mut self, entries: &[(Seq, Entry)]) -> Result<(), ImageError> {
+        let (mut keyed, mut ready, mut schedule) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut deadlines, mut holders) = (Vec::new(), Vec::new());
+        let mut ahead: BTreeMap<KeyHash, &Entry> = BTreeMap::new();
+        for (seq, entry) in entries {
+            let mut before = None;
+            if self.order == Order::Key && entry.key_hash.is_some() {
+                keyed.push((entry.key_hash, *seq));
+                before = ahead.insert(entry.key_hash, entry);
+            }
+            match &entry.state {
+                State::Waiting if before.is_none() => ready.push(*seq),
+                State::Waiting => {}
+                State::Scheduled { due } => schedule.push((*due, *seq)),
+                State::Leased(lease) => {
+                    if lease.ordered && (self.order == Order::None || before.is_some_and(|ahead| !leads(ahead, lease)))
+                    {
+                        return Err(ImageError::Field { field: "ordered", found: 1 });
+                    }
+                    deadlines.push((lease.deadline, *seq));
+                    holders.push((lease.member, *seq));
+                }
+            }
+        }
+        self.keyed = keyed.into_iter().collect();
+        self.ready = ready.into_iter().collect();
+        self.schedule = schedule.into_iter().collect();
+        self.deadlines = deadlines.into_iter().collect();
+        self.holders = holders.into_iter().collect();
+        Ok(())
+    }
+
+    /// Checks that live deliveries are distinct and not settled, and that no acked message is owed (P5, P6).
+    fn check_settled(&self) -> Result<(), ImageError> {
+        let mut live: Vec<DeliveryId> =
+            self.entries.values().filter_map(Entry::lease).map(|lease| lease.delivery_id).collect();
+        live.sort_unstable();
+        let twice = live.windows(2).find(|pair| pair[0] == pair[1]).map(|pair| pair[0]);
+        if let Some(wrong) = twice.or_else(|| live.iter().copied().find(|id| self.runs.holds(*id))) {
+            return Err(ImageError::Field { field: "delivery_id", found: wrong.get() });
+        }
+        for (_, run) in self.runs.iter().filter(|(_, run)| run.kind == Kind::Ack) {
+            if let Some((seq, _)) = self.entries.range(run.first_seq..run.first_seq.plus(run.count)).next() {
+                return Err(ImageError::Field { field: "seq", found: seq.get() });
+            }
+        }
+        Ok(())
+    }
+}
+
+fn put_entry(out: &mut BytesMut, seq: Seq, entry: &Entry) {
+    out.put_u64(seq.get());
+    out.put_u64(entry.key_hash.get());
+    out.put_u32(entry.size_bytes);
+    out.put_u32(entry.attempt.get());
+    out.put_u8(entry.cause.number());
+    out.put_u64(entry.previous.get());
+    out.put_u16(entry.given_back);
+    match &entry.state {
+        State::Waiting => out.put_u8(0),
+        State::Scheduled { due } => {
+            out.put_u8(1);
+            out.put_u64(due.get());
+        }
+        State::Leased(lease) => {
+            out.put_u8(2);
+            out.put_u64(lease.delivery_id.get());
+            out.put_u64(lease.member.get());
+            out.put_u8(match lease.grant {
+                Grant::Push => 0,
+                Grant::Pull => 1,
+            });
+            out.put_u64(lease.deadline.get());
+            out.put_u8(u8::from(lease.ordered));
+        }
+    }
+}
+
+fn put_run(out: &mut BytesMut, first: DeliveryId, run: &Run) {
+    out.put_u64(first.get());
+    out.put_u64(run.first_seq.get());
+    out.put_u64(run.count);
+    out.put_u8(match run.kind {
+        Kind::Ack => 0,
+        Kind::Nack => 1,
+        Kind::Release => 2,
+    });
+    out.put_u64(run.opened.get());
+}
+
+fn take_entries(fields: &mut Fields<'_>, start: Seq, position: Seq) -> Result<Vec<(Seq, Entry)>, ImageError> {
+    let count = fields.count("entries", ENTRY_LEAST_BYTES)?;
+    let mut entries = Vec::with_capacity(count);
+    let mut lowest = start.get();
+    for _ in 0..count {
+        let seq = fields.u64_in("seq", lowest, position.get() - 1)?;
+        lowest = seq + 1;
+        entries.push((Seq::new(seq), take_entry(fields)?));
+    }
+    Ok(entries)
+}
+
+fn take_entry(fields: &mut Fields<'_>) -> Result<Entry, ImageError> {
+    let key_hash = KeyHash::new(fields.u64()?);
+    let size_bytes = fields.u32()?;
+    let attempt = Attempt::new(fields.u32()?);
+    let number = fields.u8()?;
+    let cause = Cause::from_number(number).ok_or(ImageError::Field { field: "cause", found: u64::from(number) })?;
+    // A cause that counts has used up an attempt; a message that was never delivered is at its first.
+    let least = if cause.counts() { Attempt::new(2) } else { Attempt::FIRST };
+    if attempt < least || (cause == Cause::First && attempt != Attempt::FIRST) {
+        return Err(ImageError::Field { field: "attempt", found: u64::from(attempt.get()) });
+    }
+    let previous = DeliveryId::new(fields.u64_in("previous", 0, NUMBER_MAX)?);
+    if (previous == DeliveryId::ZERO) != (cause == Cause::First) {
+        return Err(ImageError::Field { field: "previous", found: previous.get() });
+    }
+    let given_back = fields.u16()?;
+    if given_back > 0 && cause != Cause::Released {
+        return Err(ImageError::Field { field: "given_back", found: u64::from(given_back) });
+    }
+    let state = match fields.u8()? {
+        0 => State::Waiting,
+        1 => State::Scheduled { due: ClusterTime::new(fields.u64()?) },
+        2 => State::Leased(take_lease(fields, previous)?),
+        found => return Err(ImageError::Field { field: "state", found: u64::from(found) }),
+    };
+    Ok(Entry { key_hash, size_bytes, attempt, cause, previous, given_back, state })
+}
+
+fn take_lease(fields: &mut Fields<'_>, previous: DeliveryId) -> Result<Lease, ImageError> {
+    Ok(Lease {
+        delivery_id: DeliveryId::new(fields.u64_in("delivery_id", previous.get() + 1, NUMBER_MAX)?),
+        member: MemberId::new(fields.u64()?),
+        grant: match fields.u8()? {
+            0 => Grant::Push,
+            1 => Grant::Pull,
+            found => return Err(ImageError::Field { field: "grant", found: u64::from(found) }),
+        },
+        deadline: LeaseTime::new(fields.u64()?),
+        ordered: match fields.u8()? {
+            0 => false,
+            1 => true,
+            found => return Err(ImageError::Field { field: "ordered", found: u64::from(found) }),
+        },
+    })
+}
+
+fn take_runs(fields: &mut Fields<'_>, start: Seq, position: Seq) -> Result<Vec<(DeliveryId, Run)>, ImageError> {
+    let count = fields.count("runs", RUN_BYTES)?;
+    let mut runs = Vec::with_capacity(count);
+    let mut lowest = 1;
+    for _ in 0..count {
+        let first = fields.u64_in("first_delivery", lowest, NUMBER_MAX)?;
+        let first_seq = Seq::new(fields.u64_in("first_seq", start.get(), position.get() - 1)?);
+        let run_count = fields.u64_in("count", 1, position.above(first_seq))?;
+        lowest = first + run_count;
+        if lowest > NUMBER_MAX + 1 {
+            return Err(ImageError::Field { field: "count", found: run_count });
+        }
+        let kind = match fields.u8()? {
+            0 => Kind::Ack,
+            1 => Kind::Nack,
+            2 => Kind::Release,
+            found => return Err(ImageError::Field { field: "kind", found: u64::from(found) }),
+        };
+        let opened = ClusterTime::new(fields.u64()?);
+        runs.push((DeliveryId::new(first), Run { first_seq, count: run_count, kind, opened }));
+    }
+    Ok(runs)
+}
+
+/// Whether a lease granted in key order may stand behind this message of its key (invariant 6).
+fn leads(ahead: &Entry, lease: &Lease) -> bool {
+    ahead.lease().is_some_and(|earlier| {
+        earlier.ordered && earlier.member == lease.member && earlier.delivery_id < lease.delivery_id
+    })
+}
+
+/// Checked reading of fields.
+struct Fields<'a> {
+    bytes: &'a mut Bytes,
+}
+
+impl Fields<'_> {
+    fn u8(&mut self) -> Result<u8, ImageError> {
+        self.bytes.try_get_u8().map_err(|_| ImageError::TooShort)
+    }
+
+    fn u16(&mut self) -> Result<u16, ImageError> {
+        self.bytes.try_get_u16().map_err(|_| ImageError::TooShort)
+    }
+
+    fn u32(&mut self) -> Result<u32, ImageError> {
+        self.bytes.try_get_u32().map_err(|_| ImageError::TooShort)
+    }
+
+    fn u64(&mut self) -> Result<u64, ImageError> {
+        self.bytes.try_get_u64().map_err(|_| ImageError::TooShort)
+    }
+
+    /// A number within bounds, both included.
+    fn u64_in(&mut self, field: &'static str, least: u64, most: u64) -> Result<u64, ImageError> {
+        let found = self.u64()?;
+        if found < least || found > most { Err(ImageError::Field { field, found }) } else { Ok(found) }
+    }
+
+    /// How many items of at least so many bytes follow; never more than there are bytes for.
+    fn count(&mut self, field: &'static str, least_bytes: usize) -> Result<usize, ImageError> {
+        let found = self.u64()?;
+        let most = self.bytes.len() / least_bytes;
+        usize::try_from(found).ok().filter(|count| *count <= most).ok_or(ImageError::Field { field, found })
+    }
+}
+
+/// No number that counts up by one ever comes here, so a larger one is damage, and the state's arithmetic never overflows.
+const NUMBER_MAX: u64 = 1 << 62;
+
+const ENTRY_LEAST_BYTES: usize = 8 + 8 + 4 + 4 + 1 + 8 + 2 + 1;
+const RUN_BYTES: usize = 8 + 8 + 8 + 1 + 8;
+
+// Seven causes are in the layout; another one changes it, and with it the version.
+const _: () = assert!(Cause::ALL.len() == 7);
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,92 @@
+//! The sections of a path: itself with its members, and what it has in each partition.
+//!
+//! A path:
+//!
+//! | field | bytes | meaning, unit | guards against |
+//! |---|---|---|---|
+//! | topic | 8 | incarnation of its topic | an obligation on another topic (P4) |
+//! | group | 2 + n | UTF-8 behind its length | two paths of one group |
+//! | settings | 1 + n × 9 | count, then number and value of each, rising; one that is not listed is the topic's | values out of range |
+//! | cursor | 8 | the partition that the next `Deliver` looks at first | replicas that deliver differently |
+//! | member count | 8 | members that follow, by rising number | |
+//! | member | 8 | the member's number, not 0 | a session lost or doubled |
+//! | secret_hash | 8 | hash of the secret by which it can resume | a session taken over |
+//! | held_messages | 4 | messages it holds by pushes | credit lost or given twice |
+//! | held_bytes | 8 | bytes it holds by pushes | the same |
+//!
+//! What it has in a partition is a format of its own: `image` in the delivery crate.
+
+use super::ImageError;
+use super::head::Head;
+use super::section::{Body, put_settings, put_text};
+use crate::names::check_name;
+use crate::settings::GroupSettings;
+use crate::state::{MEMBERS_MAX, Member, Path, Topic};
+use bytes::{BufMut, BytesMut};
+use mortarmq_delivery::PathPartition;
+use mortarmq_types::{MemberId, Seq, TopicIncarnation};
+use std::collections::BTreeMap;
+
+pub(super) fn put(out: &mut BytesMut, path: &Path) {
+    out.put_u64(path.topic.get());
+    put_text(out, &path.group);
+    put_settings(out, |setting| path.settings.get(setting));
+    out.put_u64(path.cursor as u64);
+    out.put_u64(path.members.len() as u64);
+    for (id, member) in &path.members {
+        out.put_u64(id.get());
+        out.put_u64(member.secret_hash);
+        out.put_u32(member.held_messages);
+        out.put_u64(member.held_bytes);
+    }
+}
+
+/// The path without its partitions, which have sections of their own.
+pub(super) fn take(body: &mut Body, topics: &BTreeMap<TopicIncarnation, Topic>) -> Result<Path, ImageError> {
+    let incarnation = TopicIncarnation::new(body.u64()?);
+    let topic = topics.get(&incarnation).ok_or_else(|| body.wrong("topic", incarnation.get()))?;
+    let group = body.text("group")?;
+    if check_name(&group).is_err() {
+        return Err(body.wrong("group", group.len() as u64));
+    }
+    let settings = GroupSettings::new(&topic.settings, &body.settings()?);
+    let cursor = body.u64_in("cursor", 0, topic.partitions.len() as u64 - 1)?;
+    let cursor = usize::try_from(cursor).expect("less than 1024 partitions");
+    let members = take_members(body)?;
+    let partitions = Vec::with_capacity(topic.partitions.len());
+    Ok(Path { topic: incarnation, group, settings, partitions, members, cursor })
+}
+
+fn take_members(body: &mut Body) -> Result<BTreeMap<MemberId, Member>, ImageError> {
+    let count = body.count("members", MEMBER_BYTES)?;
+    if count > MEMBERS_MAX {
+        return Err(body.wrong("members", count as u64));
+    }
+    let mut members = BTreeMap::new();
+    for _ in 0..count {
+        let id = MemberId::new(body.u64_in("member", 1, u64::MAX)?);
+        if members.last_key_value().is_some_and(|(before, _)| *before >= id) {
+            return Err(body.wrong("member", id.get()));
+        }
+        let member = Member { secret_hash: body.u64()?, held_messages: body.u32()?, held_bytes: body.u64()? };
+        members.insert(id, member);
+    }
+    Ok(members)
+}
+
+/// What a path has in the partition with this last sequence.
+pub(super) fn take_partition(body: &mut Body, last_seq: Seq, head: &Head) -> Result<PathPartition, ImageError> {
+    let partition = body.deliveries()?;
+    if partition.position() > last_seq.next() {
+        return Err(body.wrong("position", partition.position().get()));
+    }
+    if partition.latest_delivery() > head.last_delivery {
+        return Err(body.wrong("delivery_id", partition.latest_delivery().get()));
+    }
+    if partition.latest_run() > head.time {
+        return Err(body.wrong("opened", partition.latest_run().get()));
+    }
+    Ok(partition)
+}
+
+const MEMBER_BYTES: usize = 8 + 8 + 4 + 8;
