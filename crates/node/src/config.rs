@@ -1,5 +1,6 @@
 //! What a node is told at its start, and the two clocks that come with every input.
 
+use bytes::Bytes;
 use mortarmq_types::{MonotonicTime, NodeId, ShardId, WallTime};
 
 /// Who a node is, and the bounds of its memory.
@@ -28,6 +29,16 @@ pub struct NodeConfig {
     /// # Units
     /// Bytes.
     pub unwritten_bytes_max: u64,
+    /// A checkpoint is taken after so much journal.
+    ///
+    /// # Units
+    /// Bytes.
+    pub checkpoint_after_bytes: u64,
+    /// Journal that is kept behind a checkpoint.
+    ///
+    /// # Units
+    /// Bytes.
+    pub journal_keep_bytes: u64,
     /// A publish that waits longer is answered `unknown`.
     pub publish_timeout_ms: u64,
 }
@@ -44,8 +55,15 @@ impl NodeConfig {
             max_pending_bytes: 64 << 20,
             recent_bytes: 64 << 20,
             unwritten_bytes_max: 64 << 20,
+            checkpoint_after_bytes: 512 << 20,
+            journal_keep_bytes: 1 << 30,
             publish_timeout_ms: 5000,
         }
+    }
+
+    /// The voters' Raft ids, big-endian: what opens each journal file and stands in each checkpoint.
+    pub(crate) fn membership(&self) -> Bytes {
+        Bytes::copy_from_slice(&self.raft_id().to_be_bytes())
     }
 
     /// The Raft id of this node: node id and incarnation of its data, never 0.

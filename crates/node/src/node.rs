@@ -15,6 +15,7 @@ use mortarmq_types::{ConnectionId, Epoch, MonotonicTime, PathId, Position};
 use crate::clock::ClusterClock;
 use crate::config::{NodeConfig, Now};
 use crate::connections::Connections;
+use crate::duties::checkpoint::{Checkpoints, journal_bytes};
 use crate::open_batch::{OpenBatch, Waiter};
 use crate::output::{Output, ReadJob, ReadResult};
 use crate::pulls::Pulls;
@@ -69,6 +70,7 @@ pub struct Node {
     deferred_reads: VecDeque<(u64, u64, ReadJob)>,
     pub(crate) unreadable: u64,
     pub(crate) refused_back_pressure: u64,
+    pub(crate) checkpoints: Checkpoints,
 }
 
 /// A request that waits for room in a batch.
@@ -94,7 +96,13 @@ pub(crate) struct ProposedBatch {
 pub const TICK_MS: u64 = 50;
 
 impl Node {
-    pub(crate) fn new(config: NodeConfig, shard: Shard, replica: Replica, clock: ClusterClock) -> Self {
+    pub(crate) fn new(
+        config: NodeConfig,
+        shard: Shard,
+        replica: Replica,
+        clock: ClusterClock,
+        checkpoints: Checkpoints,
+    ) -> Self {
         let recent = Recent::new(config.recent_bytes);
         Self {
             config,
@@ -128,6 +136,7 @@ impl Node {
             deferred_reads: VecDeque::new(),
             unreadable: 0,
             refused_back_pressure: 0,
+            checkpoints,
         }
     }
 
@@ -284,9 +293,10 @@ impl Node {
             }
             Asked::Committed { entries } => {
                 for entry in entries {
-                    let log_index = entry.log_index;
+                    let (log_index, term, bytes) = (entry.log_index, entry.term, journal_bytes(&entry));
                     self.handle_committed(now, entry);
                     self.replica.handle_applied(log_index);
+                    self.count_applied(log_index, term, bytes);
                 }
             }
             Asked::ReadReady { token, .. } => self.answer_queries(token),

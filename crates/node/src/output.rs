@@ -1,7 +1,8 @@
 //! What a node asks of its driver. Outputs are carried out in order, except that reads may take their time.
 
+use mortarmq_shard::Image;
 use mortarmq_shard::record::Record;
-use mortarmq_storage::{JournalBatch, LedgerRecord, SegmentRecord};
+use mortarmq_storage::{CheckpointMeta, JournalBatch, LedgerRecord, SegmentRecord};
 use mortarmq_types::{
     Attempt, Cause, ConnectionId, DeliveryId, MonotonicTime, Partition, Position, Seq, TopicIncarnation, WallTime,
 };
@@ -25,6 +26,21 @@ pub enum Output {
         ticket: u64,
         /// What to write, in order.
         work: Vec<SegmentWork>,
+    },
+    /// Give the image to the segment writer, behind all work before it: it makes a checkpoint and then calls
+    /// `handle_checkpoint_written`.
+    Checkpoint {
+        /// What the checkpoint says of itself.
+        meta: CheckpointMeta,
+        /// The state; encoded on the writer's thread.
+        image: Box<Image>,
+    },
+    /// Tell the journal that a checkpoint covers everything up to this entry: older files may go.
+    ReleaseJournal {
+        /// The last entry that the checkpoint covers.
+        log_index: u64,
+        /// Bytes of journal that stay all the same.
+        keep_bytes: u64,
     },
     /// Read, then call `handle_read` with the ticket.
     Read {

@@ -3,13 +3,14 @@
 use bytes::Bytes;
 use mortarmq_replica::{Entry, EntryKind, HardState, Recovery, Replica, ReplicaConfig};
 use mortarmq_shard::command::Batch;
-use mortarmq_shard::{CommandError, Effect, Shard};
-use mortarmq_storage::{Clock, JournalBatch, JournalEntry};
+use mortarmq_shard::{CommandError, Effect, ImageError, Shard};
+use mortarmq_storage::{CheckpointMeta, Clock, JournalBatch, JournalEntry};
 use mortarmq_types::{ClusterTime, Epoch, MonotonicTime};
 
 use crate::clock::ClusterClock;
 use crate::commit;
 use crate::config::{NodeConfig, Now};
+use crate::duties::checkpoint::{Checkpoints, journal_bytes};
 use crate::node::Node;
 use crate::output::SegmentWork;
 
@@ -19,6 +20,17 @@ pub enum NodeError {
     /// The journal does not fit together.
     #[error("the journal does not fit together")]
     Recovery(#[source] mortarmq_replica::RecoveryError),
+    /// The image in the checkpoint is not what was written, or of another version.
+    #[error("the state in the checkpoint cannot be read")]
+    Image(#[source] ImageError),
+    /// The checkpoint belongs to another node or shard.
+    #[error("the checkpoint belongs to {found}, not to {expected}: is this the right data folder?")]
+    Foreign {
+        /// Whose it is.
+        found: String,
+        /// Who starts.
+        expected: String,
+    },
     /// A log entry was written by another version.
     #[error("log entry {log_index} cannot be read: start the version that wrote it")]
     Command {
@@ -38,6 +50,7 @@ pub struct NodeRecovery {
     shard: Shard,
     last_stamp: ClusterTime,
     last_clock: Option<Clock>,
+    checkpoints: Checkpoints,
 }
 
 impl NodeRecovery {
@@ -48,14 +61,38 @@ impl NodeRecovery {
     pub fn new(config: NodeConfig) -> Result<Self, NodeError> {
         let id = config.raft_id();
         let recovery = Replica::recover_begin(ReplicaConfig::new(id, vec![id], 0)).map_err(NodeError::Recovery)?;
-        let (shard, last_stamp) = (Shard::default(), ClusterTime::ZERO);
-        Ok(Self { config, recovery, shard, last_stamp, last_clock: None })
+        let (shard, last_stamp, checkpoints) = (Shard::default(), ClusterTime::ZERO, Checkpoints::default());
+        Ok(Self { config, recovery, shard, last_stamp, last_clock: None, checkpoints })
+    }
+
+    /// A node that goes on from a checkpoint; the journal's batches follow, from wherever the journal begins.
+    ///
+    /// # Errors
+    /// When the image cannot be read, or belongs to another node (P11).
+    pub fn from_checkpoint(config: NodeConfig, meta: &CheckpointMeta, image: Bytes) -> Result<Self, NodeError> {
+        let id = config.raft_id();
+        let mine = (config.shard, config.membership());
+        if (meta.shard, &meta.membership) != (mine.0, &mine.1) {
+            let name =
+                |(shard, membership): (mortarmq_types::ShardId, &Bytes)| format!("shard {shard} of {membership:?}");
+            let (found, expected) = (name((meta.shard, &meta.membership)), name((mine.0, &mine.1)));
+            return Err(NodeError::Foreign { found, expected });
+        }
+        let mut replica = ReplicaConfig::new(id, vec![id], 0);
+        replica.applied = meta.log_index;
+        replica.applied_epoch = Epoch::new(meta.term);
+        let recovery = Replica::recover_begin(replica).map_err(NodeError::Recovery)?;
+        let shard = Shard::from_image(image).map_err(NodeError::Image)?;
+        let last_stamp = ClusterTime::new(meta.last_stamp_ms);
+        let applied = (meta.log_index, meta.term);
+        let checkpoints = Checkpoints { durable: meta.log_index, applied, ..Checkpoints::default() };
+        Ok(Self { config, recovery, shard, last_stamp, last_clock: None, checkpoints })
     }
 
     /// The membership that opens each journal file: the voters' Raft ids, big-endian.
     #[must_use]
     pub fn membership(&self) -> Bytes {
-        Bytes::copy_from_slice(&self.config.raft_id().to_be_bytes())
+        self.config.membership()
     }
 
     /// Takes one batch of the journal; the driver gives the work to the segment writer.
@@ -76,6 +113,8 @@ impl NodeRecovery {
         let committed = self.recovery.handle_batch(hard_state, entries).map_err(NodeError::Recovery)?;
         let mut work = Vec::new();
         for entry in committed {
+            self.checkpoints.applied = (entry.log_index, entry.term);
+            self.checkpoints.journal_bytes += journal_bytes(&entry);
             self.apply(entry, &mut work)?;
         }
         Ok(work)
@@ -111,7 +150,7 @@ impl NodeRecovery {
         };
         let clock = ClusterClock::after(self.last_stamp, received, now.monotonic);
         let replica = self.recovery.finish().map_err(NodeError::Recovery)?;
-        Ok(Node::new(self.config, self.shard, replica, clock))
+        Ok(Node::new(self.config, self.shard, replica, clock, self.checkpoints))
     }
 }
 

@@ -194,8 +194,8 @@ fn judge(rig: &mut Rig, record: &mut Record) -> Result<(), Crashed> {
 }
 
 fn options() -> RigOptions {
-    // Files so small that the script rolls over.
-    RigOptions { journal_file_bytes: 1 << 18, ..RigOptions::default() }
+    // Files and checkpoints so small that the script rolls over and goes on from a checkpoint, too.
+    RigOptions { journal_file_bytes: 1 << 18, checkpoint_after_bytes: 1 << 16, ..RigOptions::default() }
 }
 
 /// Plays the script on a fresh disk with the power cut at one operation; what was seen, and what the disk kept.
@@ -220,6 +220,7 @@ fn p1_p6_p7_p9_p10_hold_after_a_power_loss_at_every_disk_operation() {
     let (disk, mut record, after) = play(None);
     let operations = disk.operations();
     let mut rig = Rig::start(&disk.after_process_kill(), after).expect("a kill loses nothing written");
+    assert!(rig.from_checkpoint, "the script goes over a checkpoint");
     judge(&mut rig, &mut record).expect("this disk does not fail");
     assert!(record.confirmed.len() == 40 && !record.nacked.is_empty() && record.released, "the script does its work");
     for operation in 1..=operations {

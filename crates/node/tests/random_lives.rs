@@ -44,6 +44,7 @@ const REACHED: &[&str] = &[
     "death at a disk operation",
     "death between",
     "power loss",
+    "start from a checkpoint",
     "torn tail",
     "recovery cut",
     "another boot",

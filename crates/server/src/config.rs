@@ -32,6 +32,10 @@ pub struct Config {
     /// # Units
     /// Bytes.
     pub journal_file_bytes: u64,
+    /// Bytes of journal that are kept behind a checkpoint.
+    pub journal_keep_bytes: u64,
+    /// A checkpoint is taken after so many bytes of journal.
+    pub snapshot_journal_bytes: u64,
     /// The longest that a PULL waits, whatever it asks for.
     ///
     /// # Units
@@ -226,6 +230,8 @@ impl Settings {
             listen_admin: address("listen_admin")?,
             data_dir: value("data_dir").path(),
             journal_file_bytes: value("journal_file_bytes").number(),
+            journal_keep_bytes: value("journal_keep_bytes").number(),
+            snapshot_journal_bytes: value("snapshot_journal_bytes").number(),
             poll_max_wait_ms: value("poll_max_wait_ms").number(),
             publish_timeout_ms: value("publish_timeout_ms").number(),
             max_pending_bytes: value("max_pending_bytes").number(),

@@ -24,6 +24,8 @@ pub(crate) enum Event {
     JournalWritten { ready_number: u64 },
     /// Segment work is done.
     SegmentsWritten { ticket: u64 },
+    /// A checkpoint is durable.
+    CheckpointWritten { log_index: u64 },
     /// A read is done.
     ReadDone { ticket: u64, result: ReadResult },
     /// Everything that waits is to be finished, then the loop ends.

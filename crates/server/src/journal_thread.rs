@@ -13,10 +13,12 @@ use crate::event::Event;
 use crate::metrics::Metrics;
 use crate::threads::{end_after_disk_failure, spawn};
 
-/// One batch to write.
-pub(crate) struct JournalJob {
-    pub(crate) ready_number: u64,
-    pub(crate) batch: JournalBatch,
+/// One thing for the journal to do.
+pub(crate) enum JournalJob {
+    /// Write a batch.
+    Append { ready_number: u64, batch: JournalBatch },
+    /// Let files go that a checkpoint covers.
+    Release { log_index: u64, keep_bytes: u64 },
 }
 
 /// Starts the journal writer. It ends when its channel is closed.
@@ -32,15 +34,23 @@ pub(crate) fn start(
 }
 
 fn write_all(mut journal: Journal, jobs: &Receiver<JournalJob>, events: &Sender<Event>, metrics: &Metrics) {
-    for JournalJob { ready_number, batch } in jobs {
-        let begun = Instant::now();
-        if let Err(error) = journal.append(&batch) {
-            end_after_disk_failure("the journal", &error);
+    for job in jobs {
+        match job {
+            JournalJob::Append { ready_number, batch } => {
+                let begun = Instant::now();
+                if let Err(error) = journal.append(&batch) {
+                    end_after_disk_failure("the journal", &error);
+                }
+                let (bytes, commands) = size(&batch);
+                metrics.count_journal_write(begun.elapsed(), bytes, commands);
+                // The loop is gone only at a stop, when nobody waits for this any more.
+                let _ = events.send(Event::JournalWritten { ready_number });
+            }
+            JournalJob::Release { log_index, keep_bytes } => match journal.release(log_index, keep_bytes) {
+                Ok(released) => tracing::debug!(log_index, files = released.files, "journal files let go"),
+                Err(error) => end_after_disk_failure("the journal", &error),
+            },
         }
-        let (bytes, commands) = size(&batch);
-        metrics.count_journal_write(begun.elapsed(), bytes, commands);
-        // The loop is gone only at a stop, when nobody waits for this any more.
-        let _ = events.send(Event::JournalWritten { ready_number });
     }
 }
 

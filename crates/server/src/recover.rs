@@ -4,7 +4,10 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use mortarmq_node::{Node, NodeConfig, NodeRecovery};
-use mortarmq_storage::{Disk, Journal, JournalOptions, RealDisk, RecoverStop, SegmentOptions, SegmentWriter, TornTail};
+use mortarmq_storage::{
+    Covered, Disk, Journal, JournalOptions, RealDisk, RecoverStop, SegmentOptions, SegmentWriter, TornTail,
+    load_checkpoint,
+};
 use mortarmq_types::ShardId;
 
 use crate::clock::{NodeClock, boot_id};
@@ -43,13 +46,24 @@ pub(crate) fn recover(config: &Config) -> Result<Recovered, StartError> {
     let data_dir = &config.data_dir;
     let is_new =
         !Journal::exists(&*disk, data_dir).map_err(|source| StartError::DataDir { path: data_dir.clone(), source })?;
-    let mut segments = SegmentWriter::open(Arc::clone(&disk), data_dir, SegmentOptions::default())
-        .and_then(|mut writer| writer.reset().map(|()| writer))
-        .map_err(StartError::Folder)?;
-    let mut recovery = NodeRecovery::new(node_config(config)?).map_err(StartError::Node)?;
+    let loaded = load_checkpoint(&*disk, data_dir).map_err(StartError::Checkpoint)?;
+    let mut segments =
+        SegmentWriter::open(Arc::clone(&disk), data_dir, SegmentOptions::default()).map_err(StartError::Folder)?;
+    let covered = loaded.as_ref().map(|loaded| Covered { log_index: loaded.meta.log_index });
+    let mut recovery = match loaded {
+        Some(loaded) => {
+            segments.restore(&loaded.files).map_err(StartError::Checkpoint)?;
+            NodeRecovery::from_checkpoint(node_config(config)?, &loaded.meta, loaded.image)
+        }
+        None => {
+            segments.reset().map_err(StartError::Folder)?;
+            NodeRecovery::new(node_config(config)?)
+        }
+    }
+    .map_err(StartError::Node)?;
     let options = JournalOptions { file_bytes: config.journal_file_bytes, ..JournalOptions::new(ShardId::ZERO) };
     let membership = recovery.membership();
-    let (journal, found) = Journal::recover(disk, data_dir, options, membership, &mut |batch| {
+    let (journal, found) = Journal::recover(disk, data_dir, options, membership, covered, &mut |batch| {
         let work = recovery.handle_batch(batch).map_err(|error| stop(&error))?;
         take(&mut segments, work).map_err(|error| stop(&error))?;
         if segments.buffered_bytes() >= FLUSH_BYTES {
@@ -81,6 +95,8 @@ fn node_config(config: &Config) -> Result<NodeConfig, StartError> {
     let mut node = NodeConfig::new(config.node_id, boot_id, incarnation);
     node.max_pending_bytes = config.max_pending_bytes;
     node.publish_timeout_ms = config.publish_timeout_ms;
+    node.checkpoint_after_bytes = config.snapshot_journal_bytes;
+    node.journal_keep_bytes = config.journal_keep_bytes;
     Ok(node)
 }
 

@@ -5,19 +5,23 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use bytes::BytesMut;
 use mortarmq_node::SegmentWork;
-use mortarmq_storage::{AppendError, FlushError, FolderError, SegmentWriter};
+use mortarmq_shard::Image;
+use mortarmq_storage::{AppendError, CheckpointError, CheckpointMeta, FlushError, SegmentWriter};
 
 use crate::event::Event;
 use crate::shared::Status;
 use crate::threads::{chain, end_after_disk_failure, spawn};
 
-/// Work of one committed batch.
-pub(crate) struct SegmentJob {
-    pub(crate) ticket: u64,
-    pub(crate) work: Vec<SegmentWork>,
+/// One thing for the segment writer to do.
+pub(crate) enum SegmentJob {
+    /// Work of one committed batch.
+    Work { ticket: u64, work: Vec<SegmentWork> },
+    /// A checkpoint of everything before it.
+    Checkpoint { meta: CheckpointMeta, image: Box<Image> },
 }
 
 /// Why segment work could not be done.
@@ -29,9 +33,16 @@ pub enum SegmentError {
     /// The bytes could not be written.
     #[error("segments could not be written")]
     Flush(#[source] FlushError),
-    /// The files of a topic could not be removed.
-    #[error("files of a topic could not be removed")]
-    Folder(#[source] FolderError),
+    /// The checkpoint could not be made.
+    #[error("the checkpoint could not be made")]
+    Checkpoint(#[source] CheckpointError),
+}
+
+impl SegmentError {
+    /// Whether there was no room, which is no failed write.
+    fn is_full(&self) -> bool {
+        matches!(self, Self::Flush(FlushError::DiskFull { .. }) | Self::Checkpoint(CheckpointError::DiskFull { .. }))
+    }
 }
 
 /// Starts the segment writer. It ends when its channel is closed, after all that was in it.
@@ -50,29 +61,91 @@ pub(crate) fn start(
 
 fn write_all(mut writer: SegmentWriter, jobs: &Receiver<SegmentJob>, events: &Sender<Event>, status: &Status) {
     let is_stopping = || status.is_stopping.load(Ordering::Relaxed);
-    while let Ok(first) = jobs.recv() {
-        let mut ticket = first.ticket;
-        let mut result = take(&mut writer, first.work);
-        // What came meanwhile joins the same writes, within bounds.
-        while result.is_ok() && writer.buffered_bytes() < FLUSH_BYTES {
-            let Ok(next) = jobs.try_recv() else { break };
-            ticket = next.ticket;
-            result = take(&mut writer, next.work);
-        }
-        let flushed =
-            result.and_then(|()| flush(&mut writer, "publishes go on until the journal is full too", is_stopping));
-        if let Err(error) = flushed {
-            if matches!(error, SegmentError::Flush(FlushError::DiskFull { .. })) {
+    let mut next = None;
+    while let Some(job) = next.take().or_else(|| jobs.recv().ok()) {
+        let done = match job {
+            SegmentJob::Work { ticket, work } => {
+                let (ticket, taken) = gather(&mut writer, ticket, work, jobs, &mut next);
+                taken
+                    .and_then(|()| flush(&mut writer, "publishes go on until the journal is full too", is_stopping))
+                    .map(|()| Event::SegmentsWritten { ticket })
+            }
+            SegmentJob::Checkpoint { meta, image } => checkpoint(&mut writer, &meta, &image, is_stopping)
+                .map(|()| Event::CheckpointWritten { log_index: meta.log_index }),
+        };
+        match done {
+            // The loop is gone only at a stop, when nobody waits for this any more.
+            Ok(event) => drop(events.send(event)),
+            Err(error) if error.is_full() => {
                 tracing::warn!("stopped without room for all segments; the next start writes them from the journal");
                 // The loop hands over work until it ends, and may rely on somebody taking it.
                 jobs.iter().for_each(drop);
                 return;
             }
-            end_after_disk_failure("the segment writer", &error);
+            Err(error) => end_after_disk_failure("the segment writer", &error),
         }
-        // The loop is gone only at a stop, when nobody waits for this any more.
-        let _ = events.send(Event::SegmentsWritten { ticket });
     }
+}
+
+/// Takes work, and what came meanwhile, within bounds: it joins the same writes. A checkpoint waits for its turn in `next`.
+fn gather(
+    writer: &mut SegmentWriter,
+    mut ticket: u64,
+    work: Vec<SegmentWork>,
+    jobs: &Receiver<SegmentJob>,
+    next: &mut Option<SegmentJob>,
+) -> (u64, Result<(), SegmentError>) {
+    let mut taken = take(writer, work);
+    while taken.is_ok() && writer.buffered_bytes() < FLUSH_BYTES {
+        match jobs.try_recv() {
+            Ok(SegmentJob::Work { ticket: later, work }) => {
+                ticket = later;
+                taken = take(writer, work);
+            }
+            Ok(checkpoint) => {
+                *next = Some(checkpoint);
+                break;
+            }
+            Err(_) => break,
+        }
+    }
+    (ticket, taken)
+}
+
+/// Encodes the image here, not on the loop, and makes the checkpoint durable. Without room for it the one before stays
+/// good; the writer waits as in [`flush`].
+fn checkpoint(
+    writer: &mut SegmentWriter,
+    meta: &CheckpointMeta,
+    image: &Image,
+    gives_up: impl Fn() -> bool,
+) -> Result<(), SegmentError> {
+    let begun = Instant::now();
+    let mut bytes = BytesMut::new();
+    image.encode(&mut bytes);
+    let mut is_told = false;
+    let written = loop {
+        match writer.checkpoint(meta, &bytes) {
+            Ok(written) => break written,
+            Err(error @ CheckpointError::DiskFull { .. }) if !gives_up() => {
+                if !is_told {
+                    tracing::warn!("{}; waiting for room, the checkpoint before stays good", chain(&error));
+                    is_told = true;
+                }
+                std::thread::sleep(DISK_FULL_PAUSE);
+            }
+            Err(error) => return Err(SegmentError::Checkpoint(error)),
+        }
+    };
+    tracing::info!(
+        log_index = meta.log_index,
+        commit_index = meta.commit_index.get(),
+        bytes = written.bytes,
+        files = written.files,
+        ms = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX),
+        "checkpoint"
+    );
+    Ok(())
 }
 
 /// Gives work to the writer, in order.
@@ -85,7 +158,7 @@ pub(crate) fn take(writer: &mut SegmentWriter, work: Vec<SegmentWork>) -> Result
             SegmentWork::Ledger(event) => {
                 writer.append_ledger(std::slice::from_ref(&event)).map_err(SegmentError::Append)?;
             }
-            SegmentWork::DropTopic(topic) => writer.drop_topic(topic).map_err(SegmentError::Folder)?,
+            SegmentWork::DropTopic(topic) => writer.drop_topic(topic),
         }
     }
     Ok(())
@@ -153,7 +226,7 @@ mod tests {
             expires_at_ms: 0,
             record: record.freeze(),
         };
-        SegmentJob { ticket: 7, work: vec![SegmentWork::Append(record)] }
+        SegmentJob::Work { ticket: 7, work: vec![SegmentWork::Append(record)] }
     }
 
     /// Starts a writer on a full disk and gives it a record.

@@ -10,7 +10,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use mortarmq_node::NodeError;
-use mortarmq_storage::{DirectoryLock, FolderError, JournalError, LockError};
+use mortarmq_storage::{CheckpointError, DirectoryLock, FolderError, JournalError, LockError};
 use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
 use tokio::sync::{Semaphore, mpsc, watch};
@@ -74,6 +74,9 @@ pub enum StartError {
         /// What the system said.
         source: io::Error,
     },
+    /// The checkpoint, or a file that it lists, is damaged or cannot be read.
+    #[error("the checkpoint cannot be used")]
+    Checkpoint(#[source] CheckpointError),
     /// The machine does not say which boot this is.
     #[error("cannot read the boot id")]
     Boot(#[source] io::Error),

@@ -123,6 +123,7 @@ impl ShardLoop {
                 self.node.handle_journal_written(now, ready_number);
             }
             Event::SegmentsWritten { ticket } => self.node.handle_segments_written(now, ticket),
+            Event::CheckpointWritten { log_index } => self.node.handle_checkpoint_written(now, log_index),
             Event::ReadDone { ticket, result } => self.node.handle_read(now, ticket, result),
             Event::Unsent { connection, subscription, unsent } => {
                 self.node.handle_unsent(now, connection, subscription, unsent);
@@ -144,7 +145,11 @@ impl ShardLoop {
                 // Whoever asked may have gone.
                 let _ = answer.send(self.node.gauges());
             }
-            Event::Stop => self.stop_by = Some(now.monotonic.after_ms(STOP_MS)),
+            Event::Stop => {
+                self.stop_by = Some(now.monotonic.after_ms(STOP_MS));
+                // What is applied by now need not be replayed at the next start.
+                self.node.handle_checkpoint_wanted(now);
+            }
         }
     }
 
@@ -153,12 +158,20 @@ impl ShardLoop {
             match output {
                 Output::Journal { ready_number, batch } => {
                     self.journal_writes += 1;
-                    let job = JournalJob { ready_number, batch };
+                    let job = JournalJob::Append { ready_number, batch };
                     self.channels.journal.send(job).expect("the journal thread ends after this loop");
                 }
                 Output::Segments { ticket, work } => {
-                    let job = SegmentJob { ticket, work };
+                    let job = SegmentJob::Work { ticket, work };
                     self.channels.segments.send(job).expect("the segment thread ends after this loop");
+                }
+                Output::Checkpoint { meta, image } => {
+                    let job = SegmentJob::Checkpoint { meta, image };
+                    self.channels.segments.send(job).expect("the segment thread ends after this loop");
+                }
+                Output::ReleaseJournal { log_index, keep_bytes } => {
+                    let job = JournalJob::Release { log_index, keep_bytes };
+                    self.channels.journal.send(job).expect("the journal thread ends after this loop");
                 }
                 Output::Read { ticket, job } => {
                     let task = ReadTask { ticket, job };
@@ -231,7 +244,8 @@ impl ShardLoop {
     }
 
     fn is_stopped(&self, now: Now) -> bool {
-        self.stop_by.is_some_and(|stop_by| self.journal_writes == 0 || now.monotonic >= stop_by)
+        let is_idle = self.journal_writes == 0 && !self.node.is_writing_checkpoint();
+        self.stop_by.is_some_and(|stop_by| is_idle || now.monotonic >= stop_by)
     }
 }
 
@@ -240,5 +254,5 @@ const EVENTS_PER_TURN: usize = 512;
 /// A connection with more than that in its channel gets nothing more until it has taken most of it: two default windows.
 const CONGESTED_BYTES: usize = 4 << 20;
 const RELIEVED_BYTES: usize = 1 << 20;
-/// How long a stop waits for the journal.
+/// How long a stop waits for the journal and its last checkpoint.
 const STOP_MS: u64 = 5000;

@@ -1,26 +1,32 @@
-//! Journal, segments and ledger files; all I/O goes through a [`Disk`].
+//! Journal, segments, ledger files and checkpoints; all I/O goes through a [`Disk`].
 //!
 //! This crate keeps bytes and gives them back, or says with file and offset why it cannot (P11). It knows nothing of
-//! what the bytes mean: entries, records and ledger payloads are opaque.
+//! what the bytes mean: entries, records, ledger payloads and images are opaque.
 //!
-//! How it is driven: lock the data directory ([`DirectoryLock`]), open a [`SegmentWriter`] and `reset` it, then
-//! [`Journal::recover`], whose callback rebuilds the segments batch by batch. From then on one thread owns the
-//! [`Journal`] (the only thing fsynced on the hot path), one owns the [`SegmentWriter`], and any number hold a clone of
-//! the [`SegmentReader`].
+//! How it is driven: lock the data directory ([`DirectoryLock`]), [`load_checkpoint`], open a [`SegmentWriter`] and
+//! `restore` it (without a checkpoint, `reset` it), then [`Journal::recover`], whose callback rebuilds the segments
+//! batch by batch from the checkpoint on. From then on one thread owns the [`Journal`] (the only thing fsynced on the
+//! hot path), one owns the [`SegmentWriter`], and any number hold a clone of the [`SegmentReader`]. Once
+//! [`SegmentWriter::checkpoint`] has returned, [`Journal::release`] may free the files below it.
 //!
 //! Start reading at [`disk`] (what a disk promises, and the one that loses power on command), then
-//! `journal/layout.rs` (the bytes), `journal/recover.rs` (torn or rotten), and [`segment`].
+//! `journal/layout.rs` (the bytes), `journal/recover.rs` (torn or rotten), [`segment`] and [`checkpoint`].
 
+pub mod checkpoint;
 pub mod disk;
 pub mod journal;
 mod ledger;
 pub mod segment;
 
+pub use checkpoint::{
+    CheckpointError, CheckpointFile, CheckpointFiles, CheckpointMeta, CheckpointWritten, LoadedCheckpoint,
+    load_checkpoint,
+};
 pub use disk::{DirectoryLock, LockError};
 pub use disk::{Disk, DiskFile, MemoryDisk, RealDisk};
 pub use journal::{
-    Clock, HardState, Journal, JournalBatch, JournalEntry, JournalError, JournalOptions, RecoverStop, Recovered,
-    TornTail,
+    Clock, Covered, HardState, Journal, JournalBatch, JournalEntry, JournalError, JournalOptions, RecoverStop,
+    Recovered, Released, TornTail,
 };
 pub use ledger::LedgerRecord;
 pub use segment::{

@@ -27,15 +27,15 @@ impl Broker {
     /// Starts a broker on free ports with its data in `dir`, and waits until it is ready. Its log is `dir` with the
     /// extension `log`.
     pub fn start(dir: &Path) -> Self {
-        Self::start_at(dir, "127.0.0.1:0", "127.0.0.1:0")
+        Self::start_at(dir, "127.0.0.1:0", "127.0.0.1:0", &[])
     }
 
-    fn start_at(dir: &Path, client: &str, admin: &str) -> Self {
+    fn start_at(dir: &Path, client: &str, admin: &str, flags: &[&str]) -> Self {
         let log = dir.with_extension("log");
         let log_file = File::options().create(true).append(true).open(&log).expect("the log can be written");
         let mut command = mortarmq();
         command.args(["serve", "--dev", "--listen-client", client, "--listen-admin", admin]);
-        command.arg("--data-dir").arg(dir).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log_file);
+        command.args(flags).arg("--data-dir").arg(dir).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log_file);
         let mut child = command.spawn().expect("the binary runs");
         let stdout = child.stdout.take().expect("stdout is piped");
         let mut broker = Self {
@@ -58,8 +58,13 @@ impl Broker {
 
     /// Starts it again with the same data, at the same addresses.
     pub fn restart(&mut self) {
+        self.restart_with(&[]);
+    }
+
+    /// As [`Self::restart`], with more flags for `serve`.
+    pub fn restart_with(&mut self, flags: &[&str]) {
         let admin = self.admin_addr.trim_start_matches("http://").to_owned();
-        *self = Self::start_at(&self.dir, &self.client_addr, &admin);
+        *self = Self::start_at(&self.dir, &self.client_addr, &admin, flags);
     }
 
     /// Ends it as an operator does, and gives its exit code.

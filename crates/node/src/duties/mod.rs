@@ -1,5 +1,6 @@
 //! What the leader proposes by itself. One file per duty; here is only the list.
 
+pub(crate) mod checkpoint;
 mod defaults;
 mod deliver;
 mod lost_members;

@@ -61,7 +61,9 @@ impl Life {
     pub(crate) fn new(seed: u64) -> Self {
         let mut random = Random::new(seed);
         let recent_bytes = *random.pick(&[200, 2000, 1 << 20]);
-        let options = RigOptions { recent_bytes, journal_file_bytes: 1 << 18, ..RigOptions::default() };
+        let checkpoint_after_bytes = *random.pick(&[1 << 16, 1 << 18, 1 << 30]);
+        let options =
+            RigOptions { recent_bytes, journal_file_bytes: 1 << 18, checkpoint_after_bytes, ..RigOptions::default() };
         let rig = Rig::start(&MemoryDisk::new(), options).expect("a fresh disk");
         let groups = (0..3).map(|number| GroupOptions::random(&mut random, number)).collect();
         let mut life = Self {
@@ -252,6 +254,9 @@ impl Life {
     }
 
     fn begin_process(&mut self) {
+        if self.rig.from_checkpoint {
+            self.record.reach("start from a checkpoint");
+        }
         if self.rig.torn {
             self.record.reach("torn tail");
         }

@@ -16,7 +16,8 @@ use mortarmq_node::{
 use mortarmq_shard::record::NewRecord;
 use mortarmq_shard::{PublishRunBuilder, SettleItem, SettleKind, StartPolicy};
 use mortarmq_storage::{
-    Disk, Journal, JournalBatch, JournalOptions, MemoryDisk, RecoverStop, SegmentOptions, SegmentReader, SegmentWriter,
+    Covered, Disk, Journal, JournalBatch, JournalOptions, MemoryDisk, RecoverStop, SegmentOptions, SegmentReader,
+    SegmentWriter, load_checkpoint,
 };
 use mortarmq_types::{
     ConnectionId, DeliveryId, MemberId, MonotonicTime, NodeId, Partition, ProducerId, ProducerSeq, Seq, ShardId,
@@ -39,6 +40,10 @@ pub(crate) struct Rig {
     /// Whether journal, segment writer and reads take their time: what they were given waits for [`Rig::finish_one`].
     pub(crate) slow: bool,
     /// Reads of records and of index entries so far.
+    /// Whether the start went on from a checkpoint.
+    pub(crate) from_checkpoint: bool,
+    /// Checkpoints taken since the start.
+    pub(crate) checkpoints: u64,
     pub(crate) record_reads: u64,
     pub(crate) index_reads: u64,
     /// Whether the recovery cut a torn batch.
@@ -65,12 +70,13 @@ pub(crate) struct RigOptions {
     pub(crate) now: Now,
     pub(crate) journal_file_bytes: u64,
     pub(crate) recent_bytes: u64,
+    pub(crate) checkpoint_after_bytes: u64,
 }
 
 impl Default for RigOptions {
     fn default() -> Self {
         let now = Now { monotonic: MonotonicTime::new(1_000_000), wall: WallTime::new(1_700_000_000_000) };
-        Self { boot: 1, now, journal_file_bytes: 1 << 20, recent_bytes: 64 << 20 }
+        Self { boot: 1, now, journal_file_bytes: 1 << 20, recent_bytes: 64 << 20, checkpoint_after_bytes: 1 << 30 }
     }
 }
 
@@ -83,22 +89,36 @@ impl Rig {
         let data_dir = PathBuf::from("data");
         let mut config = NodeConfig::new(NodeId::ZERO, [options.boot; 16], 7);
         config.recent_bytes = options.recent_bytes;
+        config.checkpoint_after_bytes = options.checkpoint_after_bytes;
+        config.journal_keep_bytes = 0;
         let segment_options = SegmentOptions { segment_bytes: 1 << 16, push_bytes: 1 << 16 };
         let mut segments = SegmentWriter::open(shared.clone(), &data_dir, segment_options).map_err(crashed)?;
-        segments.reset().map_err(crashed)?;
-        let mut recovery = NodeRecovery::new(config).map_err(crashed)?;
+        let loaded = load_checkpoint(disk, &data_dir).map_err(crashed)?;
+        let covered = loaded.as_ref().map(|loaded| Covered { log_index: loaded.meta.log_index });
+        let mut recovery = match loaded {
+            Some(loaded) => {
+                segments.restore(&loaded.files).map_err(crashed)?;
+                NodeRecovery::from_checkpoint(config, &loaded.meta, loaded.image).map_err(crashed)?
+            }
+            None => {
+                segments.reset().map_err(crashed)?;
+                NodeRecovery::new(config).map_err(crashed)?
+            }
+        };
         let membership = recovery.membership();
         let journal_options = JournalOptions {
             shard: ShardId::ZERO,
             file_bytes: options.journal_file_bytes,
             zero_step_bytes: options.journal_file_bytes / 4,
+            spare_files: 1,
         };
         let mut on_batch = |batch| {
             let work = recovery.handle_batch(batch).map_err(|error| RecoverStop { reason: error.to_string() })?;
             write(&mut segments, work).map_err(|crash| RecoverStop { reason: crash.0 })
         };
         let (journal, recovered) =
-            Journal::recover(shared, &data_dir, journal_options, membership, &mut on_batch).map_err(crashed)?;
+            Journal::recover(shared, &data_dir, journal_options, membership, covered, &mut on_batch)
+                .map_err(crashed)?;
         let node = recovery.finish(options.now).map_err(crashed)?;
         let reader = segments.reader();
         let mut rig = Self {
@@ -110,6 +130,8 @@ impl Rig {
             pulls: Vec::new(),
             queries: BTreeMap::new(),
             slow: false,
+            checkpoints: 0,
+            from_checkpoint: covered.is_some(),
             record_reads: 0,
             index_reads: 0,
             torn: recovered.torn.is_some(),
@@ -159,6 +181,16 @@ impl Rig {
                 }
                 Output::Query { query, reply } => {
                     self.queries.insert(query, *reply);
+                }
+                Output::Checkpoint { meta, image } => {
+                    let mut bytes = BytesMut::new();
+                    image.encode(&mut bytes);
+                    self.segments.checkpoint(&meta, &bytes).map_err(crashed)?;
+                    self.checkpoints += 1;
+                    self.node.handle_checkpoint_written(self.now, meta.log_index);
+                }
+                Output::ReleaseJournal { log_index, keep_bytes } => {
+                    self.journal.release(log_index, keep_bytes).map_err(crashed)?;
                 }
                 Output::Role { .. } => {}
             }
@@ -353,7 +385,7 @@ fn write(segments: &mut SegmentWriter, work: Vec<SegmentWork>) -> Result<(), Cra
         match work {
             SegmentWork::Append(record) => segments.append(&[record]).map_err(crashed)?,
             SegmentWork::Ledger(record) => segments.append_ledger(&[record]).map_err(crashed)?,
-            SegmentWork::DropTopic(topic) => segments.drop_topic(topic).map_err(crashed)?,
+            SegmentWork::DropTopic(topic) => segments.drop_topic(topic),
         }
     }
     segments.flush().map_err(crashed)

@@ -46,7 +46,6 @@ const CREDENTIALS: &str = "this version has no credentials yet and listens on th
 const TLS: &str = "this version has no TLS yet";
 const QUEUE_API: &str = "this version has no HTTP queue API yet; the operator routes are on listen_admin";
 const WEBSOCKET: &str = "this version has no WebSocket listener yet";
-const CHECKPOINTS: &str = "this version takes no checkpoints yet and keeps the whole journal";
 const RESERVE: &str = "this version keeps no disk reserve yet";
 const SCRUB: &str = "this version does not scrub yet";
 const CATALOG: &str = "the cluster's initial values cannot be changed in this version";
@@ -63,8 +62,8 @@ pub const KEYS: &[Key] = &[
     not_yet("ws_origins", WEBSOCKET),
     ready("data_dir", Kind::Path, "./data"),
     ready("journal_file_bytes", Kind::Bytes(1 << 20, 1 << 34), "64MiB"),
-    not_yet("journal_keep_bytes", CHECKPOINTS),
-    not_yet("snapshot_journal_bytes", CHECKPOINTS),
+    ready("journal_keep_bytes", Kind::Bytes(0, 1 << 40), "1GiB"),
+    ready("snapshot_journal_bytes", Kind::Bytes(1 << 20, 1 << 40), "512MiB"),
     not_yet("disk_reserve_bytes", RESERVE),
     not_yet("scrub_bytes_per_s", SCRUB),
     ready("poll_max_wait_ms", Kind::Number(0, 65_535), "5000"),

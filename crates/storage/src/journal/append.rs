@@ -44,6 +44,7 @@ impl Journal {
         file.file.write_all_at(&self.buffer, place.offset).map_err(JournalError::io("write", &file.path))?;
         file.file.sync_data().map_err(JournalError::io("sync", &file.path))?;
         self.file.position += bytes;
+        self.file.newest_index = self.file.newest_index.max(batch.newest_index());
         self.next_batch += 1;
         self.previous_hash = hash;
         self.hard_state = batch.hard_state;

@@ -29,7 +29,7 @@
 //! | 48 | term u64, vote u64 | as they were when the file was begun, so that older files can go |
 //! | 64 | previous_batch u64 | the last batch of the file before; 0 in the first file |
 //! | 72 | previous_hash u64 | its hash: a file of another life of the journal does not follow |
-//! | 80 | reused_generation u64 | of the file's use before this one; 0 if it is new: older sectors prove nothing there |
+//! | 80 | reused_generation u64 | the newest generation in it before this use; 0 if it is new: then nothing older can stand there |
 //! | 88 | crc u32 | CRC32C of block 0, marks included, with this field zero |
 //! | 92 | membership | opaque, at most [`MAX_MEMBERSHIP_BYTES`] |
 //!

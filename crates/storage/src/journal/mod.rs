@@ -1,6 +1,7 @@
 //! The journal: the replicated log of every shard on this node, and the only thing that is fsynced on the hot path.
 //!
-//! It lies in `data_dir/journal`, in files `NNNNNNNN.journal` numbered from 1. The bytes are described in `layout.rs`,
+//! It lies in `data_dir/journal`, in files `NNNNNNNN.journal` numbered from 1. Those that a checkpoint covers are freed
+//! from the oldest on (`release.rs`) and used again (`spare.rs`). The bytes are described in `layout.rs`,
 //! how a bad batch is judged in `torn_tail.rs`.
 //!
 //! # Invariants
@@ -9,13 +10,17 @@
 //! 2. A batch is written only where a synced file header and synced zeros (or an older generation) already are.
 //! 3. Batch numbers rise by one from 1, over all files; each batch names the hash of the one before it (P10).
 //! 4. A batch lies in one file, whole.
+//! 5. The files are numbered without a gap, and the one with the newest batch is among them.
 
 mod append;
 mod layout;
 mod recover;
+mod release;
 mod roll;
+mod spare;
 mod torn_tail;
 
+use std::collections::VecDeque;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -25,7 +30,9 @@ use mortarmq_types::ShardId;
 
 use crate::disk::Disk;
 use layout::BLOCK_BYTES;
-use roll::JournalFile;
+pub use release::Released;
+use roll::{JournalFile, OlderFile};
+use spare::{Spare, Unfilled};
 
 /// How a journal is laid out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,20 +43,25 @@ pub struct JournalOptions {
     pub file_bytes: u64,
     /// How far a file is filled with zeros ahead of its batches.
     pub zero_step_bytes: u64,
+    /// How many files that are no longer needed are kept to be used again; 0 removes them all.
+    pub spare_files: u32,
 }
 
 impl JournalOptions {
-    /// The defaults for a shard: files of 64 MiB, zero-filled in steps of 4 MiB.
+    /// The defaults for a shard: files of 64 MiB, zero-filled in steps of 4 MiB, two of them kept
+    /// for later use.
     #[must_use]
     pub const fn new(shard: ShardId) -> Self {
-        Self { shard, file_bytes: 64 << 20, zero_step_bytes: 4 << 20 }
+        Self { shard, file_bytes: 64 << 20, zero_step_bytes: 4 << 20, spare_files: 2 }
     }
 
     /// Whole blocks, and room for a header and one batch.
     fn normalised(self) -> Self {
         let blocks = |bytes: u64| bytes.clamp(1, MAX_FILE_BYTES).next_multiple_of(BLOCK_BYTES as u64);
         let file_bytes = blocks(self.file_bytes).max(2 * BLOCK_BYTES as u64);
-        Self { shard: self.shard, file_bytes, zero_step_bytes: blocks(self.zero_step_bytes).min(file_bytes) }
+        let zero_step_bytes = blocks(self.zero_step_bytes).min(file_bytes);
+        let spare_files = self.spare_files.min(MAX_SPARE_FILES);
+        Self { shard: self.shard, file_bytes, zero_step_bytes, spare_files }
     }
 }
 
@@ -102,6 +114,20 @@ pub struct JournalBatch {
     pub entries: Vec<JournalEntry>,
 }
 
+impl JournalBatch {
+    /// The highest index of its entries; 0 without one.
+    fn newest_index(&self) -> u64 {
+        self.entries.iter().map(|entry| entry.index).max().unwrap_or(0)
+    }
+}
+
+/// What a checkpoint holds of the log: the journal need not reach back to its beginning.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Covered {
+    /// The last entry whose effect is in the checkpoint.
+    pub log_index: u64,
+}
+
 /// The open journal of one data directory. One thread owns it.
 pub struct Journal {
     disk: Arc<dyn Disk>,
@@ -110,7 +136,12 @@ pub struct Journal {
     /// Goes into the header of every file begun from now on.
     membership: Bytes,
     hard_state: HardState,
+    /// The files before `file`, without a gap.
+    older: VecDeque<OlderFile>,
     file: JournalFile,
+    /// Files that may be used next.
+    spares: Vec<Spare>,
+    unfilled: Option<Unfilled>,
     next_batch: u64,
     /// Of the last batch; 0 before the first.
     previous_hash: u64,
@@ -124,6 +155,15 @@ impl Journal {
     #[must_use]
     pub fn next_batch(&self) -> u64 {
         self.next_batch
+    }
+
+    /// How much room its files take, spares not counted.
+    ///
+    /// # Units
+    /// Bytes.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.older.iter().map(|file| file.bytes).sum::<u64>() + self.file.filled_bytes
     }
 
     /// Whether a data directory holds journal files; what they hold is not looked at.
@@ -211,7 +251,7 @@ pub enum JournalError {
         /// The version this build reads and writes.
         supported: u16,
     },
-    /// A file between others, or the first, is not there.
+    /// A file between others is not there, or the first and no checkpoint covers it.
     #[error("{} is missing", .path.display())]
     Missing {
         /// The file that must be there.
@@ -259,6 +299,9 @@ const JOURNAL_DIR: &str = "journal";
 
 /// Sectors are numbered in 32 bits within a file.
 const MAX_FILE_BYTES: u64 = 1 << 40;
+
+/// Spares have four digits, and more than a few only take room.
+const MAX_SPARE_FILES: u32 = 99;
 
 #[cfg(test)]
 mod tests;

@@ -1,5 +1,6 @@
 //! Opening the journal: every valid batch is handed out in order, a torn last one is cut, anything else stops it.
 
+use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -8,10 +9,12 @@ use bytes::Bytes;
 use super::layout::{
     BLOCK_BYTES, BatchHeader, FileHeader, Generations, MAX_MEMBERSHIP_BYTES, Mark, Parsed, Place, VERSION,
 };
-use super::roll::{JournalFile, file_number, file_path, filled_bytes};
+use super::roll::{JournalFile, OlderFile, file_number, file_path, filled_bytes};
+use super::spare::find_spares;
 use super::torn_tail::{Tail, judge};
 use super::{
-    HardState, JOURNAL_DIR, Journal, JournalBatch, JournalError, JournalOptions, RecoverStop, Recovered, TornTail,
+    Covered, HardState, JOURNAL_DIR, Journal, JournalBatch, JournalError, JournalOptions, RecoverStop, Recovered,
+    TornTail,
 };
 use crate::disk::{Disk, SECTOR_BYTES, Window, create_dir_durable};
 
@@ -19,7 +22,10 @@ impl Journal {
     /// Opens the journal of a data directory, or begins one, and calls `on_batch` for every valid batch in order.
     /// Memory is bounded by one batch.
     ///
-    /// `membership` goes into the file headers of a new journal; one that is there goes on with its own.
+    /// `membership` goes into the file headers of a new journal; one that is there goes on with its own. `covered` is
+    /// what the checkpoint holds that the state begins with: without one the journal must reach back to its first file.
+    /// With one its files may begin at any number, and it must not be empty. Whether the first entry joins on to the
+    /// checkpoint is for the caller to check, as is leaving out entries that the checkpoint holds already.
     ///
     /// # Durability
     /// Everything handed to `on_batch`, once this returns `Ok`: the last batch may have been written by a process that
@@ -33,6 +39,7 @@ impl Journal {
         data_dir: &Path,
         options: JournalOptions,
         membership: Bytes,
+        covered: Option<Covered>,
         on_batch: &mut dyn FnMut(JournalBatch) -> Result<(), RecoverStop>,
     ) -> Result<(Self, Recovered), JournalError> {
         let options = options.normalised();
@@ -42,29 +49,53 @@ impl Journal {
         }
         let dir = data_dir.join(JOURNAL_DIR);
         create_dir_durable(&*disk, &dir).map_err(JournalError::io("create", &dir))?;
-        let files = journal_files(&*disk, &dir)?;
-        let recovered = Recovered { membership, ..Recovered::default() };
-        let mut replay =
-            Replay { disk: &*disk, options, on_batch, recovered, next_batch: 1, previous_hash: 0, current: None };
+        let files = journal_files(&*disk, &dir, covered)?;
+        let mut replay = Replay {
+            disk: &*disk,
+            options,
+            is_covered: covered.is_some(),
+            on_batch,
+            recovered: Recovered { membership, ..Recovered::default() },
+            next_batch: 1,
+            previous_hash: 0,
+            older: VecDeque::new(),
+            current: None,
+        };
         for (position, (number, path)) in files.iter().enumerate() {
             replay.file(*number, path, position + 1 == files.len())?;
         }
         let file = replay.finish(&dir)?;
-        let Replay { recovered, next_batch, previous_hash, .. } = replay;
-        let (membership, hard_state) = (recovered.membership.clone(), recovered.hard_state);
-        let (buffer, poisoned) = (Vec::new(), false);
-        let journal =
-            Self { disk, dir, options, membership, hard_state, file, next_batch, previous_hash, buffer, poisoned };
+        let Replay { recovered, next_batch, previous_hash, older, .. } = replay;
+        let journal = Self {
+            options,
+            membership: recovered.membership.clone(),
+            hard_state: recovered.hard_state,
+            older,
+            spares: find_spares(&*disk, &dir, &options, file.generations.present)?,
+            unfilled: None,
+            file,
+            next_batch,
+            previous_hash,
+            buffer: Vec::new(),
+            poisoned: false,
+            disk,
+            dir,
+        };
         Ok((journal, recovered))
     }
 }
 
-/// The files in order. The first must be there: without a checkpoint the state begins with batch 1.
-fn journal_files(disk: &dyn Disk, dir: &Path) -> Result<Vec<(u64, PathBuf)>, JournalError> {
+/// The files in order. The first must be there unless a checkpoint covers it; then at least one must be.
+fn journal_files(disk: &dyn Disk, dir: &Path, covered: Option<Covered>) -> Result<Vec<(u64, PathBuf)>, JournalError> {
     let names = disk.list(dir).map_err(JournalError::io("list", dir))?;
     let mut numbers: Vec<u64> = names.iter().filter_map(|name| file_number(name)).collect();
     numbers.sort_unstable();
-    for (number, expected) in numbers.iter().zip(FIRST_FILE..) {
+    let first = numbers.first().copied();
+    if covered.is_some() && first.is_none() {
+        return Err(JournalError::Missing { path: file_path(dir, FIRST_FILE) });
+    }
+    let first = first.filter(|_| covered.is_some()).unwrap_or(FIRST_FILE);
+    for (number, expected) in numbers.iter().zip(first..) {
         if *number != expected {
             return Err(JournalError::Missing { path: file_path(dir, expected) });
         }
@@ -75,10 +106,14 @@ fn journal_files(disk: &dyn Disk, dir: &Path) -> Result<Vec<(u64, PathBuf)>, Jou
 struct Replay<'a> {
     disk: &'a dyn Disk,
     options: JournalOptions,
+    /// Whether a checkpoint holds what stood before the first file.
+    is_covered: bool,
     on_batch: &'a mut dyn FnMut(JournalBatch) -> Result<(), RecoverStop>,
     recovered: Recovered,
     next_batch: u64,
     previous_hash: u64,
+    /// The files before `current`.
+    older: VecDeque<OlderFile>,
     /// The last file with a valid header.
     current: Option<Replayed>,
 }
@@ -92,7 +127,22 @@ struct Replayed {
     last_valid: u64,
     /// Where its last valid batch, or its header, ends.
     end: u64,
+    /// The highest index of its entries; 0 without one.
+    newest_index: u64,
     tail: Tail,
+}
+
+impl Replayed {
+    /// The file, when another follows it.
+    fn complete(self) -> OlderFile {
+        OlderFile {
+            bytes: filled_bytes(&self.header, self.window.file_bytes()),
+            generation: self.header.generation,
+            newest_index: self.newest_index,
+            holds_batches: self.end > BLOCK_BYTES as u64,
+            path: self.path,
+        }
+    }
 }
 
 impl Replay<'_> {
@@ -107,15 +157,25 @@ impl Replay<'_> {
                 let path = path.to_path_buf();
                 return Err(JournalError::UnknownVersion { path, offset: 0, found, supported: VERSION });
             }
-            Parsed::Damaged if is_last => return self.unfinished_file(window, path),
+            Parsed::Damaged if is_last && !self.must_be_sound() => return self.unfinished_file(window, path),
             Parsed::Damaged => return Err(JournalError::rotten(path, 0, "the file header fails its checksum")),
         };
+        if self.current.is_none() && self.is_covered && number > FIRST_FILE {
+            // What stood before is in the checkpoint, so nothing is left to compare these with.
+            (self.next_batch, self.previous_hash) = (header.previous_batch + 1, header.previous_hash);
+        }
         self.check_follows(&header, number, path)?;
         self.recovered.membership = header.membership.clone();
         if self.recovered.batches == 0 {
             self.recovered.hard_state = HardState { term: header.term, vote: header.vote, commit: 0 };
         }
         self.batches(window, path, header, is_last)
+    }
+
+    /// Whether the file at hand cannot be what an interrupted roll-over left: with a checkpoint there are batches, and
+    /// the file with the newest of them is never freed.
+    fn must_be_sound(&self) -> bool {
+        self.is_covered && self.current.is_none()
     }
 
     /// A header must name this file and the batch before it.
@@ -133,8 +193,9 @@ impl Replay<'_> {
             let what = format!("batch {} is missing: the next file follows batch {follows}", last + 1);
             return Err(JournalError::rotten(path, end, what));
         }
-        let generation = self.current.as_ref().map_or(0, |file| file.header.generation);
-        if follows < last || header.previous_hash != self.previous_hash || header.generation != generation + 1 {
+        // A generation is begun with each file, both from 1.
+        let expected = self.current.as_ref().map_or(number, |file| file.header.generation + 1);
+        if follows < last || header.previous_hash != self.previous_hash || header.generation != expected {
             return Err(JournalError::rotten(path, 0, "the file does not follow the one before it"));
         }
         Ok(())
@@ -172,7 +233,7 @@ impl Replay<'_> {
         if batches_end < header.zero_step_bytes.min(header.file_bytes) {
             return Err(JournalError::rotten(path, window.file_bytes(), "the file was cut short"));
         }
-        let (mut last_valid, mut end) = (0, BLOCK_BYTES as u64);
+        let (mut last_valid, mut end, mut newest_index) = (0, BLOCK_BYTES as u64, 0);
         let tail = loop {
             let place = Place {
                 shard: header.shard,
@@ -190,6 +251,7 @@ impl Replay<'_> {
             self.recovered.bytes += found.disk_bytes;
             self.recovered.hard_state = found.batch.hard_state;
             self.recovered.last_clock = Some(clock);
+            newest_index = found.batch.newest_index().max(newest_index);
             (self.on_batch)(found.batch).map_err(|source| JournalError::Stopped {
                 path: path.to_path_buf(),
                 offset: end,
@@ -199,7 +261,9 @@ impl Replay<'_> {
             self.next_batch += 1;
             self.previous_hash = found.hash;
         };
-        self.current = Some(Replayed { window, path: path.to_path_buf(), header, last_valid, end, tail });
+        let path = path.to_path_buf();
+        let replayed = Replayed { window, path, header, last_valid, end, newest_index, tail };
+        self.older.extend(self.current.replace(replayed).map(Replayed::complete));
         Ok(())
     }
 
@@ -224,12 +288,12 @@ impl Replay<'_> {
             };
             return JournalFile::create(self.disk, dir, &header);
         };
-        let Replayed { mut window, path, header, last_valid, end, tail } = current;
+        let Replayed { mut window, path, header, last_valid, end, newest_index, tail } = current;
         let last_bytes = (end - last_valid) as usize;
         let last = window.read(last_valid, last_bytes).map_err(JournalError::io("read", &path))?.to_vec();
         let mut file = JournalFile::with_header(&header, window.file().clone(), path.clone());
         file.filled_bytes = filled_bytes(&header, window.file_bytes());
-        file.position = end;
+        (file.position, file.newest_index) = (end, newest_index);
         if let Tail::Torn { end: torn_end } = tail {
             self.recovered.torn = Some(TornTail { file: path.clone(), offset: end, bytes: torn_end - end });
         }

@@ -20,6 +20,18 @@ pub(super) struct JournalFile {
     pub(super) filled_bytes: u64,
     /// Where the next batch goes.
     pub(super) position: u64,
+    /// The highest index of any entry in it; 0 without one.
+    pub(super) newest_index: u64,
+}
+
+/// A file that is complete.
+pub(super) struct OlderFile {
+    pub(super) path: PathBuf,
+    pub(super) generation: u64,
+    pub(super) bytes: u64,
+    /// As of the file that batches go to.
+    pub(super) newest_index: u64,
+    pub(super) holds_batches: bool,
 }
 
 impl JournalFile {
@@ -53,6 +65,23 @@ impl JournalFile {
             zero_step_bytes: header.zero_step_bytes,
             filled_bytes: 0,
             position: 0,
+            newest_index: 0,
+        }
+    }
+
+    /// Whether it holds a batch.
+    pub(super) fn holds_batches(&self) -> bool {
+        self.position > BLOCK_BYTES as u64
+    }
+
+    /// The file once no batch goes to it any more.
+    fn complete(&self) -> OlderFile {
+        OlderFile {
+            path: self.path.clone(),
+            generation: self.generations.present,
+            bytes: self.filled_bytes,
+            newest_index: self.newest_index,
+            holds_batches: self.holds_batches(),
         }
     }
 
@@ -91,22 +120,29 @@ impl JournalFile {
 }
 
 impl Journal {
-    /// Begins the next file, which will open with a batch of this size.
+    /// Begins the next file, which will open with a batch of this size: in a spare if there is one and it is enough.
     pub(super) fn roll_over(&mut self, first_batch_bytes: u64) -> Result<(), JournalError> {
+        let file_bytes = self.options.file_bytes.max(BLOCK_BYTES as u64 + first_batch_bytes);
+        let spare = if file_bytes == self.options.file_bytes { self.spares.pop() } else { None };
         let header = FileHeader {
             shard: self.options.shard.get(),
             file: self.file.number + 1,
             generation: self.file.generations.present + 1,
-            file_bytes: self.options.file_bytes.max(BLOCK_BYTES as u64 + first_batch_bytes),
+            file_bytes,
             zero_step_bytes: self.options.zero_step_bytes,
             term: self.hard_state.term,
             vote: self.hard_state.vote,
             previous_batch: self.next_batch - 1,
             previous_hash: self.previous_hash,
-            reused_generation: 0,
+            reused_generation: spare.as_ref().map_or(0, |spare| spare.generation),
             membership: self.membership.clone(),
         };
-        self.file = JournalFile::create(&*self.disk, &self.dir, &header)?;
+        let next = match &spare {
+            Some(spare) => JournalFile::recycle(&*self.disk, &self.dir, &header, spare)?,
+            None => JournalFile::create(&*self.disk, &self.dir, &header)?,
+        };
+        self.older.push_back(self.file.complete());
+        self.file = next;
         Ok(())
     }
 }

@@ -6,7 +6,7 @@ use mortarmq_types::{Partition, Seq, TopicIncarnation};
 
 use super::layout::{ENTRY_BYTES, EntryHeader};
 use super::{LedgerExtent, LedgerRecord};
-use crate::segment::{AppendError, FileIdentity, FlushError, Kind, SegmentOptions, Shared, Tail};
+use crate::segment::{AppendError, FileIdentity, FlushError, Kind, Sink, Tail};
 
 /// A ledger file that is being written.
 pub(crate) struct LedgerTail {
@@ -16,6 +16,13 @@ pub(crate) struct LedgerTail {
 }
 
 impl LedgerTail {
+    /// A file that a checkpoint lists and that goes on behind the listed bytes.
+    pub(crate) fn restored(topic: TopicIncarnation, partition: Partition, extent: &LedgerExtent) -> Self {
+        let identity = FileIdentity { topic, partition, kind: Kind::Ledger, number: extent.number };
+        let LedgerExtent { bytes, lowest_seq, end_seq, .. } = *extent;
+        Self { tail: Tail::restored(identity, bytes), lowest_seq, end_seq }
+    }
+
     /// Takes a record into the last of a partition's ledger files, or begins the next.
     pub(crate) fn append(
         ledgers: &mut VecDeque<Self>,
@@ -47,20 +54,19 @@ impl LedgerTail {
     pub(crate) fn flush(
         ledgers: &mut VecDeque<Self>,
         key: (TopicIncarnation, Partition),
-        shared: &Shared,
-        options: &SegmentOptions,
+        sink: &mut Sink<'_>,
     ) -> Result<(), FlushError> {
         loop {
             let complete = ledgers.len() > 1;
             let Some(ledger) = ledgers.front_mut() else { return Ok(()) };
-            ledger.tail.write(shared, options, complete)?;
+            ledger.tail.write(sink, complete)?;
             let extent = LedgerExtent {
                 number: ledger.tail.identity.number,
                 bytes: ledger.tail.bytes(),
                 lowest_seq: ledger.lowest_seq,
                 end_seq: ledger.end_seq,
             };
-            shared.publish(key, |view| view.put_ledger(extent));
+            sink.shared.publish(key, |view| view.put_ledger(extent));
             if !complete {
                 return Ok(());
             }

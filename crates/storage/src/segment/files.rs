@@ -25,7 +25,7 @@ pub(crate) struct Shared {
 }
 
 /// What of a partition is written, hence visible.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct View {
     /// In order, without gaps.
     pub(super) segments: Vec<SegmentExtent>,
@@ -34,11 +34,18 @@ pub(crate) struct View {
 }
 
 /// What of a segment is written.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct SegmentExtent {
     pub(super) first_seq: Seq,
     pub(super) end_seq: Seq,
     pub(super) bytes: u64,
+}
+
+impl SegmentExtent {
+    /// The length of the segment's index.
+    pub(super) fn index_bytes(&self) -> u64 {
+        FILE_HEADER_BYTES as u64 + self.end_seq.above(self.first_seq) * INDEX_ENTRY_BYTES as u64
+    }
 }
 
 impl View {
@@ -65,10 +72,7 @@ impl View {
 
     /// All that is written of the partition, in bytes.
     pub(super) fn bytes(&self) -> u64 {
-        let index = |extent: &SegmentExtent| {
-            FILE_HEADER_BYTES as u64 + extent.end_seq.above(extent.first_seq) * INDEX_ENTRY_BYTES as u64
-        };
-        let segments: u64 = self.segments.iter().map(|extent| extent.bytes + index(extent)).sum();
+        let segments: u64 = self.segments.iter().map(|extent| extent.bytes + extent.index_bytes()).sum();
         segments + self.ledgers.iter().map(|extent| extent.bytes).sum::<u64>()
     }
 }
@@ -97,6 +101,11 @@ impl Shared {
     /// Makes written bytes visible.
     pub(crate) fn publish(&self, key: Key, change: impl FnOnce(&mut View)) {
         change(self.views.write().unwrap_or_else(PoisonError::into_inner).entry(key).or_default());
+    }
+
+    /// What is written of every partition.
+    pub(super) fn views(&self) -> BTreeMap<Key, View> {
+        self.views.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Forgets the partitions of topics for which `gone` says so.

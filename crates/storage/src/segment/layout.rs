@@ -36,6 +36,8 @@ use mortarmq_types::{CommitIndex, Epoch, KeyHash, Partition, Seq, TopicIncarnati
 
 use super::{IndexEntry, SegmentRecord};
 
+/// The topics' directory in the data directory.
+pub(super) const TOPICS_DIR: &str = "topics";
 /// The length of the header that every file opens with.
 pub(crate) const FILE_HEADER_BYTES: usize = 32;
 /// The length of a position header.
@@ -85,19 +87,45 @@ pub(super) enum HeaderCheck {
 }
 
 impl FileIdentity {
-    /// The folder of the file's partition.
+    /// The folder of the file's partition, below the directory of the topics.
     pub(super) fn folder(&self, topics: &Path) -> PathBuf {
         topics.join(self.topic.to_hex()).join(self.partition.to_string())
     }
 
     /// The file's path.
     pub(super) fn path(&self, topics: &Path) -> PathBuf {
+        self.folder(topics).join(self.name())
+    }
+
+    fn name(&self) -> String {
         let number = self.number;
-        self.folder(topics).join(match self.kind {
+        match self.kind {
             Kind::Segment => format!("{number:020}.segment"),
             Kind::Index => format!("{number:020}.index"),
             Kind::Ledger => format!("{number:04}.ledger"),
-        })
+        }
+    }
+
+    /// The file's path in the data directory, as a checkpoint lists it.
+    pub(super) fn relative_path(&self) -> String {
+        format!("{TOPICS_DIR}/{}/{}/{}", self.topic.to_hex(), self.partition, self.name())
+    }
+
+    /// The file of a path that [`Self::relative_path`] makes; nothing for every other path.
+    pub(super) fn of_relative_path(path: &str) -> Option<Self> {
+        let mut parts = path.strip_prefix(TOPICS_DIR)?.strip_prefix('/')?.splitn(3, '/');
+        let (topic, partition, name) = (parts.next()?, parts.next()?, parts.next()?);
+        let (number, kind) = name.split_once('.')?;
+        let kind = match kind {
+            "segment" => Kind::Segment,
+            "index" => Kind::Index,
+            "ledger" => Kind::Ledger,
+            _ => return None,
+        };
+        let topic = TopicIncarnation::new(u64::from_str_radix(topic, 16).ok()?);
+        let partition = Partition::new(partition.parse().ok()?);
+        let identity = Self { topic, partition, kind, number: number.parse().ok()? };
+        (identity.relative_path() == path).then_some(identity)
     }
 
     /// Whether a name is one that [`Self::path`] makes.

@@ -10,13 +10,17 @@
 //! 3. Nothing is served whose position, index entry or record fails its checksum (P11).
 //! 4. After a failed write or sync the writer takes nothing more (failure rule 2). A full disk is no failed write: the
 //!    bytes stay in memory and [`SegmentWriter::flush`] may be called again (failure rule 8).
+//! 5. A file that the newest checkpoint lists keeps the listed bytes until a newer checkpoint is durable.
 
+mod checkpoint;
 mod files;
 mod layout;
 mod reader;
 mod remove;
+mod restore;
 mod tail;
 mod writer;
+mod written;
 
 use std::io;
 use std::path::PathBuf;
@@ -24,11 +28,13 @@ use std::path::PathBuf;
 use bytes::Bytes;
 use mortarmq_types::{CommitIndex, Epoch, KeyHash, Partition, Seq, TopicIncarnation, WallTime};
 
-pub(crate) use files::{Shared, View, read_error};
+pub(crate) use files::{Key, Shared, View, read_error};
 pub(crate) use layout::{FILE_HEADER_BYTES, FileIdentity, Kind, crc_in_partition};
 pub use reader::SegmentReader;
+pub(crate) use restore::views_of;
 pub(crate) use tail::Tail;
 pub use writer::SegmentWriter;
+pub(crate) use written::Sink;
 
 /// How segments are laid out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -167,6 +173,12 @@ pub enum FolderError {
         path: PathBuf,
         /// What the system said.
         source: io::Error,
+    },
+    /// There is a checkpoint, and what it lists is not to be emptied but restored (failure rule 4).
+    #[error("{} holds a checkpoint to restore the topics from", .checkpoints.display())]
+    CheckpointThere {
+        /// The checkpoints' directory.
+        checkpoints: PathBuf,
     },
     /// There are topics and no journal to rebuild them from, so they are left alone (failure rule 4).
     #[error("{} holds topics, but the journal they come from is missing", .topics.display())]

@@ -4,9 +4,10 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use super::FlushError;
 use super::files::Shared;
 use super::layout::FileIdentity;
-use super::{FlushError, SegmentOptions};
+use super::written::Sink;
 use crate::disk::DiskFile;
 
 /// A growing file.
@@ -15,7 +16,6 @@ pub(crate) struct Tail {
     /// The file from its creation to its first write: until then it has no header by which it could be opened.
     fresh: Option<Arc<dyn DiskFile>>,
     written_bytes: u64,
-    unsynced_bytes: u64,
     buffer: Vec<u8>,
 }
 
@@ -23,7 +23,12 @@ impl Tail {
     /// A file that does not exist yet; its header is the first that waits.
     pub(crate) fn new(identity: FileIdentity) -> Self {
         let buffer = identity.header().to_vec();
-        Self { identity, fresh: None, written_bytes: 0, unsynced_bytes: 0, buffer }
+        Self { identity, fresh: None, written_bytes: 0, buffer }
+    }
+
+    /// A file that a checkpoint lists and that goes on behind the listed bytes.
+    pub(crate) fn restored(identity: FileIdentity, written_bytes: u64) -> Self {
+        Self { identity, fresh: None, written_bytes, buffer: Vec::new() }
     }
 
     /// The file's length once everything is written.
@@ -42,12 +47,8 @@ impl Tail {
     }
 
     /// Writes what waits, in one write, and syncs the file if enough has gathered or it is `complete`.
-    pub(crate) fn write(
-        &mut self,
-        shared: &Shared,
-        options: &SegmentOptions,
-        complete: bool,
-    ) -> Result<(), FlushError> {
+    pub(crate) fn write(&mut self, sink: &mut Sink<'_>, complete: bool) -> Result<(), FlushError> {
+        let shared = sink.shared;
         if !self.buffer.is_empty() {
             let file = self.file(shared)?;
             // Only a write that names its offset may be repeated after a full disk: it writes the same bytes there.
@@ -58,14 +59,15 @@ impl Tail {
             ))?;
             self.fresh = None;
             self.written_bytes += self.buffer.len() as u64;
-            self.unsynced_bytes += self.buffer.len() as u64;
+            sink.written.wrote(self.identity, &self.buffer);
             self.buffer.clear();
             self.buffer.shrink_to(KEPT_BUFFER_BYTES);
         }
-        if self.unsynced_bytes >= options.push_bytes || (complete && self.unsynced_bytes > 0) {
+        let unsynced_bytes = sink.written.unsynced_bytes(self.identity);
+        if unsynced_bytes >= sink.options.push_bytes || (complete && unsynced_bytes > 0) {
             let failed = |source| FlushError::Io { doing: "sync", path: shared.path(&self.identity), source };
             shared.open(self.identity).map_err(FlushError::Reopen)?.sync_data().map_err(failed)?;
-            self.unsynced_bytes = 0;
+            sink.written.synced(self.identity);
         }
         Ok(())
     }

@@ -11,6 +11,7 @@ use super::{
     AppendError, FlushError, FolderError, ReadError, SegmentOptions, SegmentReader, SegmentRecord, SegmentWriter,
     StoredRecord,
 };
+use crate::checkpoint::CheckpointMeta;
 use crate::disk::{Disk, MemoryDisk, RealDisk};
 use crate::journal::{Journal, JournalOptions};
 use crate::ledger::LedgerRecord;
@@ -335,20 +336,27 @@ const INDEX_FILE: &str =
 const LEDGER_FILE: &str = "4d4d4c5101002000a100000000000000010000000000000003000000907f167b050000000200000001000000000000009e598dc024f28b3d61636b6564";
 
 #[test]
-fn a_dropped_topic_is_gone_and_the_others_stay() {
+fn a_dropped_topic_is_gone_at_once_its_files_with_the_next_checkpoint_and_the_others_stay() {
     let disk = MemoryDisk::new();
     let (mut writer, records) = forty(&disk);
     let other = TopicIncarnation::new(0xA2);
     writer.append(&[record_in(other, PARTITION, 1, 10), record(41, 10)]).expect("appended");
     let reader = writer.reader();
-    writer.drop_topic(TOPIC).expect("dropped");
-    writer.drop_topic(TOPIC).expect("dropped again");
+    let files = partition_files(&disk, Path::new(DATA_DIR));
+    writer.drop_topic(TOPIC);
+    writer.drop_topic(TOPIC);
     writer.flush().expect("flushed");
     assert!(read(&reader, 1, 50, usize::MAX).expect("read").is_empty());
     assert_eq!((reader.partition_bytes(TOPIC, PARTITION), reader.end_seq(TOPIC, PARTITION)), (0, Seq::FIRST));
+    assert!(reader.read_ledger(TOPIC, PARTITION, Seq::FIRST).expect("read").is_empty());
+    writer.append(&[record(41, 10)]).expect("what comes late is not kept, and no error");
+    assert_eq!(writer.buffered_bytes(), 0);
+    assert_eq!(partition_files(&disk, Path::new(DATA_DIR)), files, "a replay may still need them");
+    let written = writer.checkpoint(&CheckpointMeta::default(), b"").expect("a checkpoint");
+    assert_eq!((written.files, written.removed), (2, files.len() as u64));
     assert_eq!(disk.list(Path::new("data/topics")).expect("listed"), ["00000000000000a2"]);
     assert_eq!(reader.read_records(other, PARTITION, Seq::FIRST, Seq::new(2), 99).expect("read").len(), 1);
-    // A replay writes the topic once more, from the start.
+    // A replay that begins before the topic was made writes it once more, from the start.
     writer.append(&records[..3]).expect("appended");
     writer.flush().expect("flushed");
     assert_eq!(seqs(&read(&reader, 1, 50, usize::MAX).expect("read")), [1, 2, 3]);
@@ -366,7 +374,8 @@ fn rule_4_a_reset_empties_the_topics_only_if_there_is_a_journal_to_rebuild_them_
     assert_eq!(partition_files(&disk, Path::new(DATA_DIR)), before);
     let journal_options = JournalOptions::new(ShardId::ZERO);
     let journal_disk: Arc<dyn Disk> = Arc::new(disk.clone());
-    Journal::recover(journal_disk, Path::new(DATA_DIR), journal_options, Bytes::new(), &mut |_| Ok(())).expect("made");
+    Journal::recover(journal_disk, Path::new(DATA_DIR), journal_options, Bytes::new(), None, &mut |_| Ok(()))
+        .expect("made");
     writer.reset().expect("emptied");
     assert!(disk.list(Path::new("data/topics")).expect("listed").is_empty());
     writer.append(&[record(1, 10)]).expect("appended");

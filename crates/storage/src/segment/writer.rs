@@ -4,12 +4,13 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::Path;
 use std::sync::Arc;
 
-use mortarmq_types::Seq;
+use mortarmq_types::{Seq, TopicIncarnation};
 
-use super::files::{Key, SegmentExtent, Shared};
-use super::layout::{FileIdentity, IndexLine, Kind, POSITION_BYTES, PositionHeader};
+use super::files::{Key, SegmentExtent, Shared, View};
+use super::layout::{FileIdentity, IndexLine, Kind, POSITION_BYTES, PositionHeader, TOPICS_DIR};
 use super::remove::folder_error;
 use super::tail::Tail;
+use super::written::{Sink, WrittenFiles};
 use super::{AppendError, FlushError, FolderError, SegmentOptions, SegmentReader, SegmentRecord};
 use crate::disk::{Disk, create_dir_durable};
 use crate::ledger::{LedgerRecord, LedgerTail};
@@ -22,7 +23,11 @@ pub struct SegmentWriter {
     pub(super) partitions: BTreeMap<Key, PartitionTail>,
     /// Partitions with bytes that wait in memory.
     pub(super) waiting: BTreeSet<Key>,
-    poisoned: bool,
+    /// What was written of each file that is kept.
+    pub(super) written: WrittenFiles,
+    /// Topics that are gone for every reader and whose files wait for the next checkpoint.
+    pub(super) dropped: BTreeSet<TopicIncarnation>,
+    pub(super) poisoned: bool,
 }
 
 /// The files of a partition that are being written; all but the last of each kind are complete.
@@ -43,7 +48,7 @@ struct SegmentTail {
 
 impl SegmentWriter {
     /// Opens the writer on a data directory. What an earlier process left there is neither read nor touched: call
-    /// [`SegmentWriter::reset`] before the first append.
+    /// [`SegmentWriter::restore`] before the first append if there is a checkpoint, [`SegmentWriter::reset`] if not.
     ///
     /// # Errors
     /// [`FolderError::Io`] if the directory for topics cannot be made.
@@ -56,6 +61,8 @@ impl SegmentWriter {
             options: SegmentOptions { segment_bytes, push_bytes: options.push_bytes },
             partitions: BTreeMap::new(),
             waiting: BTreeSet::new(),
+            written: WrittenFiles::default(),
+            dropped: BTreeSet::new(),
             poisoned: false,
         })
     }
@@ -66,7 +73,8 @@ impl SegmentWriter {
         SegmentReader::new(self.shared.clone())
     }
 
-    /// Takes records, in memory only. On an error the records before the one at fault were taken.
+    /// Takes records, in memory only. On an error the records before the one at fault were taken. A record of a topic
+    /// that was dropped is not kept: nobody can ask for it, as its incarnation never comes back.
     ///
     /// # Durability
     /// None, nor visibility, before [`SegmentWriter::flush`]. The journal holds what these records were made from.
@@ -76,7 +84,7 @@ impl SegmentWriter {
         if self.poisoned {
             return Err(AppendError::Poisoned);
         }
-        for record in records {
+        for record in records.iter().filter(|record| !self.dropped.contains(&record.topic)) {
             let key = (record.topic, record.partition);
             self.partitions.entry(key).or_default().append(record, self.options.segment_bytes)?;
             self.waiting.insert(key);
@@ -84,7 +92,7 @@ impl SegmentWriter {
         Ok(())
     }
 
-    /// Takes ledger records, in memory only.
+    /// Takes ledger records, in memory only. One of a topic that was dropped is not kept.
     ///
     /// # Durability
     /// As [`SegmentWriter::append`].
@@ -94,7 +102,7 @@ impl SegmentWriter {
         if self.poisoned {
             return Err(AppendError::Poisoned);
         }
-        for record in records {
+        for record in records.iter().filter(|record| !self.dropped.contains(&record.topic)) {
             let key = (record.topic, record.partition);
             let partition = self.partitions.entry(key).or_default();
             LedgerTail::append(&mut partition.ledgers, record, self.options.segment_bytes)?;
@@ -122,9 +130,10 @@ impl SegmentWriter {
         }
         while let Some(key) = self.waiting.first().copied() {
             if let Some(partition) = self.partitions.get_mut(&key) {
-                let written = partition.flush(key, &self.shared, &self.options);
-                self.poisoned = matches!(&written, Err(error) if !matches!(error, FlushError::DiskFull { .. }));
-                written?;
+                let mut sink = Sink { shared: &self.shared, options: &self.options, written: &mut self.written };
+                let flushed = partition.flush(key, &mut sink);
+                self.poisoned = matches!(&flushed, Err(error) if !matches!(error, FlushError::DiskFull { .. }));
+                flushed?;
             }
             self.waiting.remove(&key);
         }
@@ -133,6 +142,21 @@ impl SegmentWriter {
 }
 
 impl PartitionTail {
+    /// Goes on where a checkpoint found a partition.
+    pub(super) fn restored((topic, partition): Key, view: &View) -> Self {
+        let segment = view.segments.last().map(|extent| {
+            let number = extent.first_seq.get();
+            let tail = |kind, bytes| Tail::restored(FileIdentity { topic, partition, kind, number }, bytes);
+            let (first_seq, end_seq) = (extent.first_seq, extent.end_seq);
+            let index = tail(Kind::Index, extent.index_bytes());
+            SegmentTail { first_seq, end_seq, records: tail(Kind::Segment, extent.bytes), index }
+        });
+        let ledger = view.ledgers.last().map(|extent| LedgerTail::restored(topic, partition, extent));
+        // Of a segment that holds a record the end is not 0.
+        let last_seq = segment.as_ref().map_or(Seq::ZERO, |segment| Seq::new(segment.end_seq.get() - 1));
+        Self { last_seq, segments: segment.into_iter().collect(), ledgers: ledger.into_iter().collect() }
+    }
+
     fn append(&mut self, record: &SegmentRecord, segment_bytes: u64) -> Result<(), AppendError> {
         let (topic, partition, expected) = (record.topic, record.partition, self.last_seq.next());
         if record.seq != expected {
@@ -164,20 +188,20 @@ impl PartitionTail {
         segments + self.ledgers.iter().map(|ledger| ledger.tail.buffered_bytes()).sum::<u64>()
     }
 
-    fn flush(&mut self, key: Key, shared: &Shared, options: &SegmentOptions) -> Result<(), FlushError> {
+    fn flush(&mut self, key: Key, sink: &mut Sink<'_>) -> Result<(), FlushError> {
         loop {
             let complete = self.segments.len() > 1;
             let Some(segment) = self.segments.front_mut() else { break };
-            segment.records.write(shared, options, complete)?;
-            segment.index.write(shared, options, complete)?;
+            segment.records.write(sink, complete)?;
+            segment.index.write(sink, complete)?;
             let (first_seq, end_seq, bytes) = (segment.first_seq, segment.end_seq, segment.records.bytes());
-            shared.publish(key, |view| view.put_segment(SegmentExtent { first_seq, end_seq, bytes }));
+            sink.shared.publish(key, |view| view.put_segment(SegmentExtent { first_seq, end_seq, bytes }));
             if !complete {
                 break;
             }
             self.segments.pop_front();
         }
-        LedgerTail::flush(&mut self.ledgers, key, shared, options)
+        LedgerTail::flush(&mut self.ledgers, key, sink)
     }
 }
 
@@ -188,9 +212,6 @@ impl SegmentTail {
         Self { first_seq: first.seq, end_seq: first.seq, records: tail(Kind::Segment), index: tail(Kind::Index) }
     }
 }
-
-/// The topics' directory in the data directory.
-const TOPICS_DIR: &str = "topics";
 
 /// Offsets in a segment are 32 bits.
 const MAX_SEGMENT_BYTES: u64 = 1 << 30;

@@ -1,6 +1,7 @@
 //! Tests of the journal: what goes in comes out, crashes lose nothing acknowledged, rot is never taken for a tear.
 
 mod crash;
+mod release;
 mod rot;
 mod round_trip;
 mod torn;
@@ -17,7 +18,7 @@ use crate::disk::{Disk, MemoryDisk};
 const DATA_DIR: &str = "data";
 
 fn options() -> JournalOptions {
-    JournalOptions { shard: ShardId::new(7), file_bytes: 32 << 10, zero_step_bytes: 8 << 10 }
+    JournalOptions { shard: ShardId::new(7), file_bytes: 32 << 10, zero_step_bytes: 8 << 10, spare_files: 2 }
 }
 
 fn membership() -> Bytes {
@@ -29,10 +30,11 @@ type Opened = Result<(Journal, Recovered, Vec<JournalBatch>), JournalError>;
 fn recover_with(disk: &MemoryDisk, options: JournalOptions) -> Opened {
     let mut batches = Vec::new();
     let disk: Arc<dyn Disk> = Arc::new(disk.clone());
-    let (journal, recovered) = Journal::recover(disk, Path::new(DATA_DIR), options, membership(), &mut |batch| {
-        batches.push(batch);
-        Ok(())
-    })?;
+    let (journal, recovered) =
+        Journal::recover(disk, Path::new(DATA_DIR), options, membership(), None, &mut |batch| {
+            batches.push(batch);
+            Ok(())
+        })?;
     Ok((journal, recovered, batches))
 }
 

@@ -45,12 +45,12 @@ fn a_new_journal_says_nothing_and_its_headers_carry_vote_and_membership() {
     assert_eq!((recovered.last_clock, recovered.hard_state), (None, HardState::default()));
     assert!(Journal::exists(&disk, Path::new(DATA_DIR)).expect("looked"));
     let other = Bytes::from_static(b"another set of nodes");
-    let (_, recovered) =
-        Journal::recover(Arc::new(disk), Path::new(DATA_DIR), options(), other, &mut |_| Ok(())).expect("recovered");
+    let (_, recovered) = Journal::recover(Arc::new(disk), Path::new(DATA_DIR), options(), other, None, &mut |_| Ok(()))
+        .expect("recovered");
     assert_eq!(recovered.membership, membership(), "an existing journal goes on with its own");
     let too_long = Bytes::from(vec![0; 4096]);
     let disk = Arc::new(MemoryDisk::new());
-    let refused = Journal::recover(disk, Path::new(DATA_DIR), options(), too_long, &mut |_| Ok(()));
+    let refused = Journal::recover(disk, Path::new(DATA_DIR), options(), too_long, None, &mut |_| Ok(()));
     assert!(matches!(refused, Err(JournalError::TooLarge { .. })));
 }
 
@@ -87,7 +87,7 @@ const BATCH: &str = "01000000000000000100000000000000080000005516b34c4d4d5142010
 fn the_caller_can_stop_the_replay_at_a_batch() {
     let disk = written(&[batch(1, &[10]), batch(2, &[10]), batch(3, &[10])]);
     let mut seen = 0;
-    let stopped = Journal::recover(Arc::new(disk), Path::new(DATA_DIR), options(), membership(), &mut |batch| {
+    let stopped = Journal::recover(Arc::new(disk), Path::new(DATA_DIR), options(), membership(), None, &mut |batch| {
         seen = batch.number;
         if batch.number == 2 { Err(RecoverStop { reason: "an unknown command".to_owned() }) } else { Ok(()) }
     });
@@ -111,13 +111,14 @@ fn a_journal_lies_on_a_real_disk_as_in_memory() {
     let batches: Vec<_> = (1..=20).map(|number| batch(number, &[3000, 10])).collect();
     for part in batches.chunks(7) {
         let (mut journal, _) =
-            Journal::recover(disk.clone(), folder.path(), options(), membership(), &mut |_| Ok(())).expect("recovered");
+            Journal::recover(disk.clone(), folder.path(), options(), membership(), None, &mut |_| Ok(()))
+                .expect("recovered");
         for batch in part {
             journal.append(batch).expect("appended");
         }
     }
     let mut found = Vec::new();
-    Journal::recover(disk, folder.path(), options(), membership(), &mut |batch| {
+    Journal::recover(disk, folder.path(), options(), membership(), None, &mut |batch| {
         found.push(batch);
         Ok(())
     })

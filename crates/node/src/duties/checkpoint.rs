@@ -1,0 +1,81 @@
+//! Checkpoints: after so much journal the state's image goes to the segment writer; once it is durable, old journal goes.
+
+use mortarmq_replica::Entry;
+use mortarmq_storage::CheckpointMeta;
+
+use crate::config::Now;
+use crate::node::Node;
+use crate::output::Output;
+
+/// Where the next checkpoint stands.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Checkpoints {
+    /// Journal since the last image, in bytes.
+    pub(crate) journal_bytes: u64,
+    /// The entry of the image that is being written.
+    pub(crate) writing: Option<u64>,
+    /// The entry that the last durable checkpoint covers.
+    pub(crate) durable: u64,
+    /// The last entry that was applied, and its term.
+    pub(crate) applied: (u64, u64),
+}
+
+impl Node {
+    /// Notes that an entry was applied, and takes a checkpoint if enough journal has gathered.
+    pub(crate) fn count_applied(&mut self, log_index: u64, term: u64, bytes: u64) {
+        self.checkpoints.applied = (log_index, term);
+        self.checkpoints.journal_bytes += bytes;
+        if self.checkpoints.journal_bytes >= self.config.checkpoint_after_bytes {
+            self.take_checkpoint();
+        }
+    }
+
+    /// Takes a checkpoint now, unless one is being written or nothing was applied since the last.
+    pub fn handle_checkpoint_wanted(&mut self, now: Now) {
+        self.turn(now);
+        self.take_checkpoint();
+    }
+
+    /// A checkpoint is durable: journal that it covers may go.
+    pub fn handle_checkpoint_written(&mut self, now: Now, log_index: u64) {
+        self.turn(now);
+        assert_eq!(self.checkpoints.writing.take(), Some(log_index), "one checkpoint is written at a time");
+        self.checkpoints.durable = log_index;
+        let keep_bytes = self.config.journal_keep_bytes;
+        self.outputs.push_back(Output::ReleaseJournal { log_index, keep_bytes });
+    }
+
+    /// Whether a checkpoint is being written.
+    #[must_use]
+    pub fn is_writing_checkpoint(&self) -> bool {
+        self.checkpoints.writing.is_some()
+    }
+
+    fn take_checkpoint(&mut self) {
+        let (log_index, term) = self.checkpoints.applied;
+        if self.checkpoints.writing.is_some() || log_index <= self.checkpoints.durable {
+            return;
+        }
+        let state = self.shard.state();
+        let meta = CheckpointMeta {
+            shard: self.config.shard,
+            log_index,
+            term,
+            commit_index: state.commit_index,
+            membership: self.config.membership(),
+            last_stamp_ms: state.time.get(),
+        };
+        let image = Box::new(self.shard.image());
+        self.checkpoints.journal_bytes = 0;
+        self.checkpoints.writing = Some(log_index);
+        self.outputs.push_back(Output::Checkpoint { meta, image });
+    }
+}
+
+/// What an entry takes of the journal, about.
+pub(crate) fn journal_bytes(entry: &Entry) -> u64 {
+    entry.data.len() as u64 + ENTRY_OVERHEAD_BYTES
+}
+
+/// A batch takes whole blocks, and each sector carries marks.
+const ENTRY_OVERHEAD_BYTES: u64 = 4096;

@@ -1,0 +1,194 @@
+//! The bytes of a checkpoint: a header, then membership, list of files and image, one behind the other and nothing
+//! after them. All integers are little-endian.
+//!
+//! **The header** has 88 bytes. Magic, version and `header_bytes` keep their places in every version, and the last field
+//! is the header's checksum, so that an unknown version is told from a damaged known one:
+//!
+//! | at | field | meaning, and the fault it guards against |
+//! |---|---|---|
+//! | 0 | magic `MMQC`, version u16, header_bytes u16 | |
+//! | 8 | shard u32 | whose state it is |
+//! | 12 | membership_bytes u32 | length of what follows the header |
+//! | 16 | log_index u64 | the last entry applied; the file is named by it: a renamed file is refused |
+//! | 24 | term u64 | that entry's term |
+//! | 32 | commit_index u64 | the last command applied |
+//! | 40 | last_stamp_ms u64 | the highest cluster time of any applied entry: time does not go back behind it |
+//! | 48 | file_count u64, list_bytes u64 | of the list of files |
+//! | 64 | image_bytes u64 | together with the above the file's exact length: one that was cut or went on is refused |
+//! | 72 | membership_crc u32, list_crc u32, image_crc u32 | CRC32C of each piece, so that damage is named by offset |
+//! | 84 | crc u32 | CRC32C of the above |
+//!
+//! **The list** has an entry for each file of every partition, in the order of topic, partition, kind (segment, index,
+//! ledger) and number:
+//!
+//! | at | field | meaning, and the fault it guards against |
+//! |---|---|---|
+//! | 0 | bytes u64 | the file's length then: what it has more was written behind the checkpoint and is cut |
+//! | 8 | crc u32 | CRC32C of these bytes, for whoever copies or checks the file as a whole |
+//! | 12 | path_bytes u16 | |
+//! | 14 | first_seq u64, end_seq u64 | what the file holds or speaks of: start needs not read it |
+//! | 30 | path | in the data directory, with `/` between the parts |
+//!
+//! **Membership** and **image** are opaque.
+
+use std::path::Path;
+
+use bytes::{Buf, BufMut, Bytes};
+use mortarmq_types::{CommitIndex, Seq, ShardId};
+
+use super::{CheckpointError, CheckpointFile, CheckpointFiles, CheckpointMeta, LoadedCheckpoint};
+
+/// The version written, and the only one read.
+pub(super) const VERSION: u16 = 1;
+pub(super) const HEADER_BYTES: usize = 88;
+const LIST_ENTRY_BYTES: usize = 30;
+const MAGIC: &[u8; 4] = b"MMQC";
+/// Magic, version, length and checksum.
+const LEAST_HEADER_BYTES: usize = 12;
+
+/// Everything before the image: header, membership and list.
+pub(crate) fn encode_head(
+    meta: &CheckpointMeta,
+    files: &[CheckpointFile],
+    image: &[u8],
+) -> Result<Vec<u8>, CheckpointError> {
+    let within = |what, bytes: usize, limit: u64| {
+        let bytes = bytes as u64;
+        if bytes <= limit { Ok(()) } else { Err(CheckpointError::TooLarge { what, bytes, limit }) }
+    };
+    within("the membership", meta.membership.len(), u64::from(u32::MAX))?;
+    let mut list = Vec::new();
+    for file in files {
+        within("a file's path", file.path.len(), u64::from(u16::MAX))?;
+        list.put_u64_le(file.bytes);
+        list.put_u32_le(file.crc);
+        list.put_u16_le(file.path.len() as u16);
+        list.put_u64_le(file.first_seq.get());
+        list.put_u64_le(file.end_seq.get());
+        list.put_slice(file.path.as_bytes());
+    }
+    let mut head = Vec::with_capacity(HEADER_BYTES + meta.membership.len() + list.len());
+    head.put_slice(MAGIC);
+    head.put_u16_le(VERSION);
+    head.put_u16_le(HEADER_BYTES as u16);
+    head.put_u32_le(meta.shard.get());
+    head.put_u32_le(meta.membership.len() as u32);
+    for field in [meta.log_index, meta.term, meta.commit_index.get(), meta.last_stamp_ms] {
+        head.put_u64_le(field);
+    }
+    for field in [files.len(), list.len(), image.len()] {
+        head.put_u64_le(field as u64);
+    }
+    for piece in [&meta.membership[..], &list, image] {
+        head.put_u32_le(crc32c::crc32c(piece));
+    }
+    let crc = crc32c::crc32c(&head);
+    head.put_u32_le(crc);
+    assert_eq!(head.len(), HEADER_BYTES, "the header has the length it says");
+    head.put_slice(&meta.membership);
+    head.put_slice(&list);
+    Ok(head)
+}
+
+/// Reads a whole checkpoint, checking every byte of it. `log_index` is what its name says.
+pub(super) fn parse(path: &Path, log_index: u64, bytes: &Bytes) -> Result<LoadedCheckpoint, CheckpointError> {
+    let damaged = |offset: u64, what| CheckpointError::Damaged { path: path.to_path_buf(), offset, what };
+    let header = Header::parse(path, bytes)?;
+    if header.meta.log_index != log_index {
+        return Err(damaged(0, "the checkpoint was written under another name"));
+    }
+    let membership_end = HEADER_BYTES as u64 + u64::from(header.membership_bytes);
+    let ends = membership_end
+        .checked_add(header.list_bytes)
+        .and_then(|list_end| list_end.checked_add(header.image_bytes).map(|image_end| (list_end, image_end)));
+    let Some((list_end, image_end)) = ends else { return Err(damaged(0, "the lengths make no sense")) };
+    if (bytes.len() as u64) < image_end {
+        return Err(damaged(bytes.len() as u64, "the checkpoint was cut short"));
+    }
+    if bytes.len() as u64 > image_end {
+        return Err(damaged(image_end, "bytes that do not belong to the checkpoint"));
+    }
+    // All of these are at most the file's length, which is in memory.
+    let (membership_end, list_end) = (membership_end as usize, list_end as usize);
+    let membership = bytes.slice(HEADER_BYTES..membership_end);
+    let (list, image) = (&bytes[membership_end..list_end], bytes.slice(list_end..));
+    if crc32c::crc32c(&membership) != header.membership_crc {
+        return Err(damaged(HEADER_BYTES as u64, "the membership fails its checksum"));
+    }
+    if crc32c::crc32c(list) != header.list_crc {
+        return Err(damaged(membership_end as u64, "the list of files fails its checksum"));
+    }
+    if crc32c::crc32c(&image) != header.image_crc {
+        return Err(damaged(list_end as u64, "the image fails its checksum"));
+    }
+    let (list, offsets) = parse_list(list, header.file_count)
+        .map_err(|offset| damaged(membership_end as u64 + offset, "the list of files makes no sense"))?;
+    let files = CheckpointFiles::new(list).map_err(|(position, what)| {
+        damaged(membership_end as u64 + offsets.get(position).copied().unwrap_or(header.list_bytes), what)
+    })?;
+    Ok(LoadedCheckpoint { meta: CheckpointMeta { membership, ..header.meta }, files, image })
+}
+
+struct Header {
+    /// Without the membership.
+    meta: CheckpointMeta,
+    membership_bytes: u32,
+    file_count: u64,
+    list_bytes: u64,
+    image_bytes: u64,
+    membership_crc: u32,
+    list_crc: u32,
+    image_crc: u32,
+}
+
+impl Header {
+    fn parse(path: &Path, bytes: &[u8]) -> Result<Self, CheckpointError> {
+        let damaged = |offset, what| CheckpointError::Damaged { path: path.to_path_buf(), offset, what };
+        if bytes.len() < LEAST_HEADER_BYTES {
+            return Err(damaged(bytes.len() as u64, "the checkpoint was cut short"));
+        }
+        let (version, header_bytes) = ((&bytes[4..6]).get_u16_le(), usize::from((&bytes[6..8]).get_u16_le()));
+        let header = bytes.get(..header_bytes).filter(|header| header.len() >= LEAST_HEADER_BYTES);
+        let sound = header.and_then(|header| {
+            let (fields, crc) = header.split_at(header_bytes - 4);
+            (header.starts_with(MAGIC) && crc32c::crc32c(fields).to_le_bytes() == crc).then_some(fields)
+        });
+        let Some(fields) = sound else { return Err(damaged(0, "the header fails its checksum")) };
+        if version != VERSION {
+            let path = path.to_path_buf();
+            return Err(CheckpointError::UnknownVersion { path, found: version, supported: VERSION });
+        }
+        if header_bytes != HEADER_BYTES {
+            return Err(damaged(0, "the header has another length than its version"));
+        }
+        let mut fields = &fields[8..];
+        let (shard, membership_bytes) = (ShardId::new(fields.get_u32_le()), fields.get_u32_le());
+        let mut next = || fields.get_u64_le();
+        let (log_index, term, commit_index, last_stamp_ms) = (next(), next(), CommitIndex::new(next()), next());
+        let (file_count, list_bytes, image_bytes) = (next(), next(), next());
+        let (membership_crc, list_crc, image_crc) = (fields.get_u32_le(), fields.get_u32_le(), fields.get_u32_le());
+        let meta = CheckpointMeta { shard, log_index, term, commit_index, membership: Bytes::new(), last_stamp_ms };
+        Ok(Self { meta, membership_bytes, file_count, list_bytes, image_bytes, membership_crc, list_crc, image_crc })
+    }
+}
+
+/// The list with the offset of each entry in it, or the offset of the entry that cannot be read.
+fn parse_list(list: &[u8], file_count: u64) -> Result<(Vec<CheckpointFile>, Vec<u64>), u64> {
+    let (mut files, mut offsets) = (Vec::new(), Vec::new());
+    let mut rest = list;
+    while !rest.is_empty() {
+        let offset = (list.len() - rest.len()) as u64;
+        if rest.len() < LIST_ENTRY_BYTES {
+            return Err(offset);
+        }
+        let (bytes, crc, path_bytes) = (rest.get_u64_le(), rest.get_u32_le(), usize::from(rest.get_u16_le()));
+        let (first_seq, end_seq) = (Seq::new(rest.get_u64_le()), Seq::new(rest.get_u64_le()));
+        let path = rest.get(..path_bytes).and_then(|path| std::str::from_utf8(path).ok()).ok_or(offset)?;
+        files.push(CheckpointFile { path: path.to_owned(), bytes, crc, first_seq, end_seq });
+        offsets.push(offset);
+        rest.advance(path_bytes);
+    }
+    if files.len() as u64 == file_count { Ok((files, offsets)) } else { Err(list.len() as u64) }
+}
+
+const _: () = assert!(HEADER_BYTES == 8 + 2 * 4 + 7 * 8 + 4 * 4);

@@ -1,0 +1,91 @@
+//! Finding and reading the newest checkpoint.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use bytes::Bytes;
+
+use super::layout::parse;
+use super::{CHECKPOINTS_DIR, CheckpointError, LoadedCheckpoint};
+use crate::disk::Disk;
+
+/// Reads the newest checkpoint of a data directory; none if there never was one. What an interrupted
+/// [`crate::SegmentWriter::checkpoint`] left aside is removed.
+///
+/// # Durability
+/// The checkpoint's name, when it returns: the process that gave it that name may have died before it synced the
+/// directory, and what follows relies on this checkpoint (files it does not list are removed).
+/// # Errors
+/// [`CheckpointError::Damaged`] and [`CheckpointError::UnknownVersion`] for the newest one: an older one is never taken
+/// in its place, as files and journal no longer go back so far. Nothing was changed then.
+/// # Source
+/// Failure rules 3 and 5; P11.
+pub fn load_checkpoint(disk: &dyn Disk, data_dir: &Path) -> Result<Option<LoadedCheckpoint>, CheckpointError> {
+    let dir = data_dir.join(CHECKPOINTS_DIR);
+    let names = list_if_there(disk, &dir).map_err(CheckpointError::io("list", &dir))?;
+    let newest = match checkpoint_numbers(&names).last().copied() {
+        None => None,
+        Some(log_index) => {
+            let path = checkpoint_path(&dir, log_index);
+            let bytes = read_whole(disk, &path).map_err(CheckpointError::io("read", &path))?;
+            Some(parse(&path, log_index, &bytes)?)
+        }
+    };
+    if newest.is_some() {
+        for dir in [&dir, data_dir] {
+            disk.sync_dir(dir).map_err(CheckpointError::io("sync", dir))?;
+        }
+    }
+    for name in names.iter().filter(|name| is_unfinished(name)) {
+        let path = dir.join(name);
+        disk.remove(&path).map_err(CheckpointError::io("remove", &path))?;
+    }
+    Ok(newest)
+}
+
+/// The log indexes of the checkpoints among these names, rising.
+pub(crate) fn checkpoint_numbers(names: &[String]) -> Vec<u64> {
+    let mut numbers: Vec<u64> = names.iter().filter_map(|name| checkpoint_number(name)).collect();
+    numbers.sort_unstable();
+    numbers
+}
+
+/// Whether a checkpoint under this name was begun and not finished.
+pub(crate) fn is_unfinished(name: &str) -> bool {
+    name.strip_suffix(UNFINISHED_SUFFIX).is_some_and(|name| checkpoint_number(name).is_some())
+}
+
+/// The path of a checkpoint.
+pub(crate) fn checkpoint_path(dir: &Path, log_index: u64) -> PathBuf {
+    dir.join(format!("{log_index:020}{SUFFIX}"))
+}
+
+/// The path of a checkpoint that is being written.
+pub(crate) fn unfinished_path(dir: &Path, log_index: u64) -> PathBuf {
+    dir.join(format!("{log_index:020}{SUFFIX}{UNFINISHED_SUFFIX}"))
+}
+
+/// The names in a directory; none if it is not there.
+pub(crate) fn list_if_there(disk: &dyn Disk, dir: &Path) -> io::Result<Vec<String>> {
+    match disk.list(dir) {
+        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => Ok(Vec::new()),
+        listed => listed,
+    }
+}
+
+fn checkpoint_number(name: &str) -> Option<u64> {
+    let digits = name.strip_suffix(SUFFIX)?;
+    let number = digits.parse().ok()?;
+    (format!("{number:020}") == digits).then_some(number)
+}
+
+fn read_whole(disk: &dyn Disk, path: &Path) -> io::Result<Bytes> {
+    let file = disk.open(path)?;
+    let length = usize::try_from(file.len()?).map_err(|_| io::ErrorKind::FileTooLarge)?;
+    let mut bytes = vec![0; length];
+    file.read_exact_at(&mut bytes, 0)?;
+    Ok(Bytes::from(bytes))
+}
+
+const SUFFIX: &str = ".checkpoint";
+const UNFINISHED_SUFFIX: &str = ".new";
