@@ -1,13 +1,14 @@
 //! `Deliver`: leases what is next on a path to a member, over its partitions in turn.
 
+use super::record::{Happened, record};
 use crate::command::{Deliver, Grant, STEPS_MAX};
-use crate::effect::{DeliverEffect, Effect, LedgerEffect};
+use crate::effect::{DeliverEffect, Effect};
 use crate::facts::FactView;
-use crate::ledger::{LedgerEvent, LedgerKind};
+use crate::ledger::LedgerKind;
 use crate::outcome::Outcome;
 use crate::state::{Member, State, path_of, topic_of};
 use mortarmq_delivery::{LeaseLimits, LeaseRequest, Leased};
-use mortarmq_types::{MemberId, Partition, PathId, Seq};
+use mortarmq_types::{Partition, PathId, Seq};
 
 pub(super) fn apply(state: &mut State, deliver: &Deliver, effects: &mut Vec<Effect>) -> Outcome {
     let Some(path) = state.paths.get(&deliver.path) else { return Outcome::Delivered { count: 0 } };
@@ -151,17 +152,18 @@ fn hold(member: &mut Member, grant: Grant, leased: &[Leased]) {
 
 fn report(state: &State, deliver: &Deliver, partition: Partition, leased: Vec<Leased>, effects: &mut Vec<Effect>) {
     let path = &state.paths[&deliver.path];
-    let mut runs: Vec<LedgerEvent> = Vec::new();
-    for lease in &leased {
-        let event = event(state, deliver.path, deliver.member, lease);
-        if !runs.last_mut().is_some_and(|run| run.absorb(&event)) {
-            runs.push(event);
-        }
-    }
-    let topic = path.topic;
-    effects.extend(runs.into_iter().map(|event| Effect::Ledger(LedgerEffect { topic, partition, event })));
+    let happened = leased.iter().map(|lease| Happened {
+        kind: LedgerKind::Leased(lease.cause),
+        seq: lease.seq,
+        delivery_id: lease.delivery_id,
+        attempt: lease.attempt,
+        member: deliver.member,
+        previous: lease.previous,
+        detail: "",
+    });
+    record(state, deliver.path, partition, happened, effects);
     effects.push(Effect::Deliver(DeliverEffect {
-        topic,
+        topic: path.topic,
         path: deliver.path,
         member: deliver.member,
         grant: deliver.grant,
@@ -170,22 +172,4 @@ fn report(state: &State, deliver: &Deliver, partition: Partition, leased: Vec<Le
         lease_ms: path.settings.rules().lease_ms,
         leases: leased,
     }));
-}
-
-fn event(state: &State, path: PathId, member: MemberId, lease: &Leased) -> LedgerEvent {
-    LedgerEvent {
-        path,
-        kind: LedgerKind::Leased(lease.cause),
-        first_seq: lease.seq,
-        count: 1,
-        first_delivery: lease.delivery_id,
-        attempt: lease.attempt,
-        member,
-        previous: lease.previous,
-        time: state.time,
-        wall: state.wall,
-        commit_index: state.commit_index,
-        epoch: state.epoch,
-        detail: String::new(),
-    }
 }

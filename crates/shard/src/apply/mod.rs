@@ -11,6 +11,7 @@ mod end_member;
 mod ends;
 mod join_group;
 mod publish;
+mod record;
 mod set_defaults;
 mod settle;
 

@@ -1,9 +1,10 @@
 //! `Settle`: acks, refuses, gives back or extends deliveries, each named by its number (P6, wire rule 3).
 
 use super::ends;
+use super::record::{Happened, record};
 use crate::command::{Settle, SettleItem, SettleKind};
-use crate::effect::{Effect, LedgerEffect};
-use crate::ledger::{LedgerEvent, LedgerKind};
+use crate::effect::Effect;
+use crate::ledger::LedgerKind;
 use crate::outcome::{Outcome, Refusal, SettleCode};
 use crate::state::State;
 use mortarmq_delivery::{SettleError, Settled};
@@ -59,38 +60,14 @@ fn apply_item(
     let detail = if let SettleKind::Nack { error, .. } = &item.kind { error.as_str() } else { "" };
     state.retime(id, item.partition);
     ends::book(state, id, item.partition, &ended, detail, effects);
-    record_extensions(state, id, item, &extended, effects);
-}
-
-fn record_extensions(
-    state: &State,
-    path: PathId,
-    item: &SettleItem,
-    extended: &[(Seq, DeliveryId)],
-    effects: &mut Vec<Effect>,
-) {
-    let topic = state.paths[&path].topic;
-    let mut runs: Vec<LedgerEvent> = Vec::new();
-    for (seq, delivery) in extended {
-        let event = LedgerEvent {
-            path,
-            kind: LedgerKind::Extended,
-            first_seq: *seq,
-            count: 1,
-            first_delivery: *delivery,
-            attempt: Attempt::ZERO,
-            member: MemberId::ZERO,
-            previous: DeliveryId::ZERO,
-            time: state.time,
-            wall: state.wall,
-            commit_index: state.commit_index,
-            epoch: state.epoch,
-            detail: String::new(),
-        };
-        if !runs.last_mut().is_some_and(|run| run.absorb(&event)) {
-            runs.push(event);
-        }
-    }
-    let partition = item.partition;
-    effects.extend(runs.into_iter().map(|event| Effect::Ledger(LedgerEffect { topic, partition, event })));
+    let happened = extended.into_iter().map(|(seq, delivery_id)| Happened {
+        kind: LedgerKind::Extended,
+        seq,
+        delivery_id,
+        attempt: Attempt::ZERO,
+        member: MemberId::ZERO,
+        previous: DeliveryId::ZERO,
+        detail: "",
+    });
+    record(state, id, item.partition, happened, effects);
 }
