@@ -1,5 +1,6 @@
 //! What a committed batch sets off: apply, then answers to those who wait, then effects.
 
+use mortarmq_delivery::Fact;
 use mortarmq_replica::{Entry, EntryKind};
 use mortarmq_shard::{AppendEffect, Applied, Effect, LedgerEffect, Outcome, Setting};
 use mortarmq_storage::{LedgerRecord, SegmentRecord};
@@ -183,7 +184,9 @@ impl Node {
                     work.push(append_work(&append, epoch, wall));
                     let position = Position { epoch, commit_index: append.commit_index };
                     let stored = Stored { seq: append.seq, position, published_at: wall, record: append.record };
-                    self.recent.push(append.topic, append.partition, stored, ticket);
+                    let (key_hash, size_bytes) = (append.key_hash, append.payload_bytes);
+                    let fact = Fact { key_hash, size_bytes, expires_at_ms: 0 };
+                    self.recent.push(append.topic, append.partition, stored, fact, ticket);
                 }
                 Effect::Ledger(ledger) => {
                     bytes += LEDGER_EVENT_BYTES;

@@ -5,6 +5,7 @@
 //! 2. Per partition the records are consecutive and end at the last one appended.
 
 use bytes::Bytes;
+use mortarmq_delivery::Fact;
 use mortarmq_types::{Partition, Position, Seq, TopicIncarnation, WallTime};
 use std::collections::{BTreeMap, VecDeque};
 
@@ -19,10 +20,17 @@ pub(crate) struct Stored {
     pub(crate) record: Bytes,
 }
 
+/// A record, and what a path needs to know of it to take it.
+#[derive(Debug)]
+struct Kept {
+    stored: Stored,
+    fact: Fact,
+}
+
 /// The newest records of all partitions.
 #[derive(Debug)]
 pub(crate) struct Recent {
-    partitions: BTreeMap<(TopicIncarnation, Partition), VecDeque<Stored>>,
+    partitions: BTreeMap<(TopicIncarnation, Partition), VecDeque<Kept>>,
     /// In the order of appending: whose record, and by which work it is written.
     order: VecDeque<(TopicIncarnation, Partition, u64)>,
     bytes: u64,
@@ -34,10 +42,17 @@ impl Recent {
         Self { partitions: BTreeMap::new(), order: VecDeque::new(), bytes: 0, limit_bytes }
     }
 
-    pub(crate) fn push(&mut self, topic: TopicIncarnation, partition: Partition, stored: Stored, ticket: u64) {
+    pub(crate) fn push(
+        &mut self,
+        topic: TopicIncarnation,
+        partition: Partition,
+        stored: Stored,
+        fact: Fact,
+        ticket: u64,
+    ) {
         self.bytes += stored.record.len() as u64;
         self.order.push_back((topic, partition, ticket));
-        self.partitions.entry((topic, partition)).or_default().push_back(stored);
+        self.partitions.entry((topic, partition)).or_default().push_back(Kept { stored, fact });
     }
 
     /// Forgets the oldest records beyond the limit that are written.
@@ -51,7 +66,7 @@ impl Recent {
             // A deleted topic's records went at once, with their places.
             let Some(records) = self.partitions.get_mut(&(topic, partition)) else { continue };
             if let Some(gone) = records.pop_front() {
-                self.bytes -= gone.record.len() as u64;
+                self.bytes -= gone.stored.record.len() as u64;
             }
         }
     }
@@ -60,7 +75,7 @@ impl Recent {
         let gone: Vec<_> = self
             .partitions
             .range((topic, Partition::ZERO)..=(topic, Partition::MAX))
-            .map(|(place, records)| (*place, records.iter().map(|stored| stored.record.len() as u64).sum::<u64>()))
+            .map(|(place, records)| (*place, records.iter().map(|kept| kept.stored.record.len() as u64).sum::<u64>()))
             .collect();
         for (place, bytes) in gone {
             self.bytes -= bytes;
@@ -72,14 +87,25 @@ impl Recent {
 
     pub(crate) fn get(&self, topic: TopicIncarnation, partition: Partition, seq: Seq) -> Option<&Stored> {
         let records = self.partitions.get(&(topic, partition))?;
-        let first = records.front()?.seq;
-        let place = usize::try_from(seq.get().checked_sub(first.get())?).ok()?;
-        records.get(place)
+        records.get(place_of(records, seq)?).map(|kept| &kept.stored)
+    }
+
+    /// The facts of consecutive messages from `from` on, at most `most`; `None` if that message is not here.
+    pub(crate) fn facts(
+        &self,
+        topic: TopicIncarnation,
+        partition: Partition,
+        from: Seq,
+        most: usize,
+    ) -> Option<Vec<Fact>> {
+        let records = self.partitions.get(&(topic, partition))?;
+        let place = place_of(records, from).filter(|place| *place < records.len())?;
+        Some(records.range(place..).take(most).map(|kept| kept.fact).collect())
     }
 
     /// The first sequence of a partition that is here.
     pub(crate) fn first(&self, topic: TopicIncarnation, partition: Partition) -> Option<Seq> {
-        Some(self.partitions.get(&(topic, partition))?.front()?.seq)
+        Some(self.partitions.get(&(topic, partition))?.front()?.stored.seq)
     }
 
     pub(crate) fn bytes(&self) -> u64 {
@@ -87,11 +113,18 @@ impl Recent {
     }
 }
 
+/// Where a message stands among those of its partition; it may lie behind their end.
+fn place_of(records: &VecDeque<Kept>, seq: Seq) -> Option<usize> {
+    let first = records.front()?.stored.seq;
+    usize::try_from(seq.get().checked_sub(first.get())?).ok()
+}
+
 #[cfg(test)]
 mod tests {
     use super::{Recent, Stored};
     use bytes::Bytes;
-    use mortarmq_types::{Partition, Position, Seq, TopicIncarnation, WallTime};
+    use mortarmq_delivery::Fact;
+    use mortarmq_types::{KeyHash, Partition, Position, Seq, TopicIncarnation, WallTime};
 
     #[test]
     fn only_what_is_written_is_forgotten() {
@@ -104,7 +137,8 @@ mod tests {
                 published_at: WallTime::ZERO,
                 record: Bytes::from_static(b"12345"),
             };
-            recent.push(topic, Partition::ZERO, stored, seq);
+            let fact = Fact { key_hash: KeyHash::NONE, size_bytes: 5, expires_at_ms: 0 };
+            recent.push(topic, Partition::ZERO, stored, fact, seq);
         }
         recent.trim(1);
         assert_eq!(recent.first(topic, Partition::ZERO), Some(Seq::new(2)));

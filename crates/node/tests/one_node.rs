@@ -275,3 +275,23 @@ fn a_question_about_any_sequence_is_answered() {
         assert_eq!(trace.is_ok(), (1..=3).contains(&seq.get()));
     }
 }
+
+#[test]
+fn a_group_that_comes_while_the_segment_writer_is_behind_is_served_from_memory() {
+    // Failure rule 8: without room for segments publishes go on, and so do deliveries of what is in memory.
+    let mut rig = rig();
+    let topic = rig.declare("orders", 1).expect("no crash");
+    rig.slow = true;
+    let mut ask = |request| {
+        rig.node.handle_requests(rig.now, CONNECTION, vec![request]);
+        for _ in 0..3 {
+            rig.pump().expect("no crash");
+            rig.finish_journal().expect("no crash");
+        }
+    };
+    ask(publish(topic, 9, 1..4, b""));
+    ask(subscribe(topic, "billing", 1, 70, 10));
+    rig.pump().expect("no crash");
+    let numbers: Vec<u64> = rig.take_deliveries().iter().map(number_of).collect();
+    assert_eq!((numbers, rig.index_reads), (vec![1, 2, 3], 0));
+}

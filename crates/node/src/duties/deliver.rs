@@ -192,12 +192,18 @@ impl Node {
                 break;
             }
             let place = (id, partition);
+            let most = most.min(STEPS_MAX as usize);
+            // What is in memory needs no read, and may not be written yet.
+            if let Some(facts) = self.recent.facts(topic, partition, position, most) {
+                stretches.push(Stretch { partition, first: position, facts });
+                continue;
+            }
             if let Some(from) = self.stretches.wants(place, position, base) {
                 // What the state forgot may not be written yet: a read before that would find nothing, again and again.
                 let ticket = self.read(self.last_ticket, ReadJob::Index { topic, partition, from, max: READ_ENTRIES });
                 self.stretches.reading(ticket, place);
             }
-            stretches.extend(self.stretches.stretch(place, position, most.min(STEPS_MAX as usize)));
+            stretches.extend(self.stretches.stretch(place, position, most));
         }
         stretches
     }

@@ -39,11 +39,11 @@ pub(crate) struct Rig {
     pub(crate) queries: BTreeMap<u64, QueryReply>,
     /// Whether journal, segment writer and reads take their time: what they were given waits for [`Rig::finish_one`].
     pub(crate) slow: bool,
-    /// Reads of records and of index entries so far.
     /// Whether the start went on from a checkpoint.
     pub(crate) from_checkpoint: bool,
     /// Checkpoints taken since the start.
     pub(crate) checkpoints: u64,
+    /// Reads of records and of index entries so far.
     pub(crate) record_reads: u64,
     pub(crate) index_reads: u64,
     /// Whether the recovery cut a torn batch.
@@ -225,7 +225,7 @@ impl Rig {
         if self.slow { Ok(()) } else { finish(self).map(drop) }
     }
 
-    fn finish_journal(&mut self) -> Result<bool, Crashed> {
+    pub(crate) fn finish_journal(&mut self) -> Result<bool, Crashed> {
         let Some((ready_number, batch)) = self.under_way.journal.take() else { return Ok(false) };
         self.journal.append(&batch).map_err(crashed)?;
         self.node.handle_journal_written(self.now, ready_number);
