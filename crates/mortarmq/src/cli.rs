@@ -1,7 +1,8 @@
 //! The tree of commands.
 
 use crate::commands::{
-    balance, bench, broker, completion, demo, explain, leader, peek, publish, serve, subscribe, topics, trace, version,
+    balance, bench, broker, completion, demo, explain, leader, peek, publish, serve, subscribe, topics, trace, verify,
+    version,
 };
 use crate::errors::Failure;
 
@@ -27,6 +28,7 @@ enum Command {
     Broker(broker::Command),
     #[command(subcommand)]
     Leader(leader::Command),
+    Verify(verify::Args),
     Explain(explain::Args),
     Bench(bench::Args),
     Demo(demo::Args),
@@ -51,6 +53,7 @@ impl Cli {
             Command::Balance(args) => balance::run(&args),
             Command::Broker(command) => broker::run(&command),
             Command::Leader(command) => leader::run(&command),
+            Command::Verify(args) => verify::run(&args),
             Command::Explain(args) => explain::run(&args),
             Command::Bench(args) => bench::run(&args),
             Command::Demo(args) => demo::run(&args),

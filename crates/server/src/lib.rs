@@ -36,6 +36,9 @@ mod shared;
 mod threads;
 mod turn_away;
 
+/// Checking a data directory that no node uses, for the command that does it.
+pub use mortarmq_storage::{DirectoryLock, Finding, LockError, RealDisk, Summary, VerifyError, verify};
+
 pub use config::{Config, ConfigError, Origin, Source};
 pub use open_files::TooFewFiles;
 pub use recover::RecoverySummary;

@@ -9,6 +9,8 @@
 //! hot path), one owns the [`SegmentWriter`], and any number hold a clone of the [`SegmentReader`]. Once
 //! [`SegmentWriter::checkpoint`] has returned, [`Journal::release`] may free the files below it.
 //!
+//! [`verify()`] reads a data directory that no node uses and names what is damaged.
+//!
 //! Start reading at [`disk`] (what a disk promises, and the one that loses power on command), then
 //! `journal/layout.rs` (the bytes), `journal/recover.rs` (torn or rotten), [`segment`] and [`checkpoint`].
 
@@ -17,6 +19,7 @@ pub mod disk;
 pub mod journal;
 mod ledger;
 pub mod segment;
+mod verify;
 
 pub use checkpoint::{
     CheckpointError, CheckpointFile, CheckpointFiles, CheckpointMeta, CheckpointWritten, LoadedCheckpoint,
@@ -33,3 +36,4 @@ pub use segment::{
     AppendError, FlushError, FolderError, IndexEntry, ReadError, SegmentOptions, SegmentReader, SegmentRecord,
     SegmentWriter, StoredRecord,
 };
+pub use verify::{Finding, Summary, VerifyError, verify};

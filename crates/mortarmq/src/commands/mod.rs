@@ -13,4 +13,5 @@ pub(crate) mod serve;
 pub(crate) mod subscribe;
 pub(crate) mod topics;
 pub(crate) mod trace;
+pub(crate) mod verify;
 pub(crate) mod version;

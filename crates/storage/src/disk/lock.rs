@@ -50,6 +50,27 @@ impl DirectoryLock {
             Err(TryLockError::Error(source)) => Err(failed(source)),
         }
     }
+
+    /// Locks a directory that must stay as it is: nothing is made. Without the lock file there is nothing to lock, as
+    /// every node makes it before anything else.
+    ///
+    /// # Errors
+    /// As [`Self::acquire`].
+    pub fn acquire_existing(data_dir: &Path) -> Result<Option<Self>, LockError> {
+        let path = data_dir.join("lock");
+        let failed = |source| LockError::Io { path: path.clone(), source };
+        let file = match File::open(&path) {
+            Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
+                return Ok(None);
+            }
+            opened => opened.map_err(failed)?,
+        };
+        match file.try_lock() {
+            Ok(()) => Ok(Some(Self { _file: file })),
+            Err(TryLockError::WouldBlock) => Err(LockError::InUse { data_dir: data_dir.to_path_buf() }),
+            Err(TryLockError::Error(source)) => Err(failed(source)),
+        }
+    }
 }
 
 #[cfg(test)]
@@ -64,7 +85,15 @@ mod tests {
         let second = DirectoryLock::acquire(&data_dir).expect_err("a second holder");
         assert!(matches!(&second, LockError::InUse { data_dir: found } if *found == data_dir), "{second}");
         assert!(second.to_string().contains("in use by another process"));
+        let reader = DirectoryLock::acquire_existing(&data_dir).expect_err("a holder that only reads");
+        assert!(matches!(reader, LockError::InUse { .. }), "{reader}");
         drop(first);
+        let reader = DirectoryLock::acquire_existing(&data_dir).expect("free").expect("it is there");
+        DirectoryLock::acquire(&data_dir).expect_err("held by one that only reads");
+        drop(reader);
         DirectoryLock::acquire(&data_dir).expect("free again");
+        let other = folder.path().join("other");
+        assert!(DirectoryLock::acquire_existing(&other).expect("nothing to lock").is_none());
+        assert!(!other.exists(), "and nothing made");
     }
 }

@@ -11,6 +11,7 @@ mod image;
 mod lock;
 mod memory;
 mod random;
+mod read_only;
 mod real;
 mod window;
 
@@ -20,6 +21,7 @@ use std::sync::Arc;
 
 pub use lock::{DirectoryLock, LockError};
 pub use memory::MemoryDisk;
+pub(crate) use read_only::ReadOnly;
 pub use real::RealDisk;
 pub(crate) use window::Window;
 
@@ -64,6 +66,14 @@ pub trait Disk: Send + Sync {
     /// # Errors
     /// `NotFound` without the file.
     fn open(&self, path: &Path) -> io::Result<Arc<dyn DiskFile>>;
+
+    /// Opens a file that is only read; where the system can tell the two apart, a write fails.
+    ///
+    /// # Errors
+    /// As [`Disk::open`].
+    fn open_to_read(&self, path: &Path) -> io::Result<Arc<dyn DiskFile>> {
+        self.open(path)
+    }
 
     /// Removes a file's name. Handles that are open stay usable.
     ///

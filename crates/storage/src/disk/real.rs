@@ -43,6 +43,10 @@ impl Disk for RealDisk {
         Ok(Arc::new(RealFile(OpenOptions::new().read(true).write(true).open(path)?)))
     }
 
+    fn open_to_read(&self, path: &Path) -> io::Result<Arc<dyn DiskFile>> {
+        Ok(Arc::new(RealFile(File::open(path)?)))
+    }
+
     fn remove(&self, path: &Path) -> io::Result<()> {
         std::fs::remove_file(path)
     }

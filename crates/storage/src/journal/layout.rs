@@ -403,6 +403,11 @@ impl BatchHeader {
         Parsed::Good(Self { place, entry_count, payload_bytes, first_index, hard_state, clock })
     }
 
+    /// Where the batch says that it stands, and what it follows.
+    pub(super) fn place(&self) -> &Place {
+        &self.place
+    }
+
     /// How many bytes the batch takes on disk; nothing if its length makes no sense.
     pub(super) fn disk_bytes(&self) -> Option<u64> {
         disk_bytes(self.payload_bytes).filter(|_| self.payload_bytes >= BATCH_HEADER_BYTES as u64)

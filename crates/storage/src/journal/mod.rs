@@ -19,6 +19,7 @@ mod release;
 mod roll;
 mod spare;
 mod torn_tail;
+mod verify;
 
 use std::collections::VecDeque;
 use std::io;
@@ -33,6 +34,7 @@ use layout::BLOCK_BYTES;
 pub use release::Released;
 use roll::{JournalFile, OlderFile};
 use spare::{Spare, Unfilled};
+pub(crate) use verify::verify;
 
 /// How a journal is laid out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -50,17 +50,8 @@ impl Journal {
         let dir = data_dir.join(JOURNAL_DIR);
         create_dir_durable(&*disk, &dir).map_err(JournalError::io("create", &dir))?;
         let files = journal_files(&*disk, &dir, covered)?;
-        let mut replay = Replay {
-            disk: &*disk,
-            options,
-            is_covered: covered.is_some(),
-            on_batch,
-            recovered: Recovered { membership, ..Recovered::default() },
-            next_batch: 1,
-            previous_hash: 0,
-            older: VecDeque::new(),
-            current: None,
-        };
+        let mut replay = Replay::new(&*disk, options, covered.is_some(), on_batch);
+        replay.recovered.membership = membership;
         for (position, (number, path)) in files.iter().enumerate() {
             replay.file(*number, path, position + 1 == files.len())?;
         }
@@ -103,33 +94,34 @@ fn journal_files(disk: &dyn Disk, dir: &Path, covered: Option<Covered>) -> Resul
     Ok(numbers.into_iter().map(|number| (number, file_path(dir, number))).collect())
 }
 
-struct Replay<'a> {
+/// The scan of the files. Only [`Replay::finish`] writes.
+pub(super) struct Replay<'a> {
     disk: &'a dyn Disk,
     options: JournalOptions,
     /// Whether a checkpoint holds what stood before the first file.
     is_covered: bool,
     on_batch: &'a mut dyn FnMut(JournalBatch) -> Result<(), RecoverStop>,
-    recovered: Recovered,
-    next_batch: u64,
+    pub(super) recovered: Recovered,
+    pub(super) next_batch: u64,
     previous_hash: u64,
     /// The files before `current`.
     older: VecDeque<OlderFile>,
     /// The last file with a valid header.
-    current: Option<Replayed>,
+    pub(super) current: Option<Replayed>,
 }
 
 /// A file whose batches were handed out.
-struct Replayed {
+pub(super) struct Replayed {
     window: Window,
-    path: PathBuf,
+    pub(super) path: PathBuf,
     header: FileHeader,
     /// Where its last valid batch begins, or its header.
     last_valid: u64,
     /// Where its last valid batch, or its header, ends.
-    end: u64,
+    pub(super) end: u64,
     /// The highest index of its entries; 0 without one.
     newest_index: u64,
-    tail: Tail,
+    pub(super) tail: Tail,
 }
 
 impl Replayed {
@@ -145,9 +137,35 @@ impl Replayed {
     }
 }
 
-impl Replay<'_> {
-    /// Replays one file, or removes it if a roll-over never finished it.
-    fn file(&mut self, number: u64, path: &Path, is_last: bool) -> Result<(), JournalError> {
+impl<'a> Replay<'a> {
+    pub(super) fn new(
+        disk: &'a dyn Disk,
+        options: JournalOptions,
+        is_covered: bool,
+        on_batch: &'a mut dyn FnMut(JournalBatch) -> Result<(), RecoverStop>,
+    ) -> Self {
+        Self {
+            disk,
+            options,
+            is_covered,
+            on_batch,
+            recovered: Recovered::default(),
+            next_batch: 1,
+            previous_hash: 0,
+            older: VecDeque::new(),
+            current: None,
+        }
+    }
+
+    /// Goes on at a file or batch that need not follow what was replayed so far.
+    pub(super) fn resume_at(&mut self, batch: u64, previous_hash: u64) {
+        (self.next_batch, self.previous_hash) = (batch, previous_hash);
+        self.current = None;
+        self.is_covered = true;
+    }
+
+    /// Replays one file, or notes that a roll-over never finished it. Changes nothing on disk.
+    pub(super) fn file(&mut self, number: u64, path: &Path, is_last: bool) -> Result<(), JournalError> {
         let file = self.disk.open(path).map_err(JournalError::io("open", path))?;
         let mut window = Window::open(file).map_err(JournalError::io("read", path))?;
         let block = window.read(0, BLOCK_BYTES).map_err(JournalError::io("read", path))?;
@@ -169,7 +187,7 @@ impl Replay<'_> {
         if self.recovered.batches == 0 {
             self.recovered.hard_state = HardState { term: header.term, vote: header.vote, commit: 0 };
         }
-        self.batches(window, path, header, is_last)
+        self.batches(window, path, header, is_last, BLOCK_BYTES as u64)
     }
 
     /// Whether the file at hand cannot be what an interrupted roll-over left: with a checkpoint there are batches, and
@@ -216,24 +234,24 @@ impl Replay<'_> {
                 }
             }
         }
-        self.disk.remove(path).map_err(JournalError::io("remove", path))?;
         self.recovered.unfinished_file = Some(path.to_path_buf());
         Ok(())
     }
 
-    /// Hands out the batches of a file and judges how they end.
-    fn batches(
+    /// Hands out the batches of a file from `begin` on, and judges how they end.
+    pub(super) fn batches(
         &mut self,
         mut window: Window,
         path: &Path,
         header: FileHeader,
         is_last: bool,
+        begin: u64,
     ) -> Result<(), JournalError> {
         let batches_end = filled_bytes(&header, window.file_bytes());
         if batches_end < header.zero_step_bytes.min(header.file_bytes) {
             return Err(JournalError::rotten(path, window.file_bytes(), "the file was cut short"));
         }
-        let (mut last_valid, mut end, mut newest_index) = (0, BLOCK_BYTES as u64, 0);
+        let (mut last_valid, mut end, mut newest_index) = (0, begin, 0);
         let tail = loop {
             let place = Place {
                 shard: header.shard,
@@ -267,9 +285,10 @@ impl Replay<'_> {
         Ok(())
     }
 
-    /// Makes durable what was handed out, cuts a torn batch, and opens the file that batches go to.
+    /// Makes durable what was handed out, removes an unfinished file, cuts a torn batch, and opens the file that batches go to.
     fn finish(&mut self, dir: &Path) -> Result<JournalFile, JournalError> {
-        if self.recovered.unfinished_file.is_some() {
+        if let Some(path) = &self.recovered.unfinished_file {
+            self.disk.remove(path).map_err(JournalError::io("remove", path))?;
             self.disk.sync_dir(dir).map_err(JournalError::io("sync", dir))?;
         }
         let Some(current) = self.current.take() else {

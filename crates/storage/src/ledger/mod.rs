@@ -13,12 +13,14 @@
 
 mod layout;
 mod reader;
+mod verify;
 mod writer;
 
 use bytes::Bytes;
 use mortarmq_types::{Partition, Seq, TopicIncarnation};
 
 pub(crate) use reader::read;
+pub(crate) use verify::walk;
 pub(crate) use writer::LedgerTail;
 
 /// A piece of history on its way into the ledger.

@@ -19,6 +19,7 @@ mod reader;
 mod remove;
 mod restore;
 mod tail;
+mod verify;
 mod writer;
 mod written;
 
@@ -33,6 +34,7 @@ pub(crate) use layout::{FILE_HEADER_BYTES, FileIdentity, Kind, crc_in_partition}
 pub use reader::SegmentReader;
 pub(crate) use restore::views_of;
 pub(crate) use tail::Tail;
+pub(crate) use verify::{Checked, verify};
 pub use writer::SegmentWriter;
 pub(crate) use written::Sink;
 
