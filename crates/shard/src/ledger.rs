@@ -207,6 +207,17 @@ mod tests {
     }
 
     #[test]
+    fn version_1_keeps_its_bytes() {
+        let hex: String = event(3, 4).encode().iter().map(|byte| format!("{byte:02x}")).collect();
+        let golden = concat!(
+            "0103020000000000000001000000000000000300000001000000000000000400000001000000000000000500",
+            "0000000000000000000000000000060000000000000007000000000000000800000000000000096e6f207375",
+            "636820637573746f6d6572",
+        );
+        assert_eq!(hex, golden);
+    }
+
+    #[test]
     fn p7_an_event_survives_its_bytes_and_no_prefix_of_them_does() {
         let bytes = event(3, 4).encode();
         assert_eq!(LedgerEvent::decode(bytes.clone()), Ok(event(3, 4)));

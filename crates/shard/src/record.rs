@@ -176,6 +176,12 @@ mod tests {
     }
 
     #[test]
+    fn version_1_keeps_its_bytes() {
+        let hex: String = sample().iter().map(|byte| format!("{byte:02x}")).collect();
+        assert_eq!(hex, "01000000000000000009000000000000000300016b0000000268694c28c627");
+    }
+
+    #[test]
     fn p11_a_record_with_any_flipped_bit_is_refused() {
         let good = sample();
         let record = open_record(&good.clone().freeze()).expect("the record is whole");

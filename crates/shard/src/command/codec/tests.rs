@@ -113,6 +113,12 @@ fn every_command_survives_its_bytes() {
 }
 
 #[test]
+fn version_1_keeps_its_bytes() {
+    let hex: String = batch_of_all().iter().map(|byte| format!("{byte:02x}")).collect();
+    assert_eq!(hex, include_str!("v1.hex").split_whitespace().collect::<String>());
+}
+
+#[test]
 fn p11_a_batch_that_is_cut_or_goes_on_is_refused() {
     let whole = batch_of_all();
     for length in 0..whole.len() {
