@@ -44,6 +44,12 @@ macro_rules! settings {
                 match self { $(Self::$variant => $default,)+ }
             }
 
+            /// Its place in [`Self::ALL`]: apply asks for settings with every delivery and settle.
+            const fn place(self) -> usize {
+                enum Place { $($variant,)+ }
+                match self { $(Self::$variant => Place::$variant as usize,)+ }
+            }
+
             /// The setting with this number.
             #[must_use]
             pub const fn from_number(number: u8) -> Option<Self> {
@@ -287,7 +293,7 @@ impl TopicSettings {
     /// The value of a setting; for a group setting, the default of the topic's groups.
     #[must_use]
     pub fn get(&self, setting: Setting) -> u64 {
-        self.values[place(setting)]
+        self.values[setting.place()]
     }
 }
 
@@ -307,7 +313,7 @@ impl GroupSettings {
     /// The value of a setting.
     #[must_use]
     pub fn get(&self, setting: Setting) -> u64 {
-        self.values[place(setting)]
+        self.values[setting.place()]
     }
 
     /// The rules a path of this group follows.
@@ -329,13 +335,9 @@ impl GroupSettings {
 fn overlay(base: impl Fn(Setting) -> u64, patch: &SettingsPatch) -> [u64; Setting::ALL.len()] {
     let mut values = [0; Setting::ALL.len()];
     for setting in Setting::ALL {
-        values[place(*setting)] = patch.get(*setting).unwrap_or_else(|| base(*setting));
+        values[setting.place()] = patch.get(*setting).unwrap_or_else(|| base(*setting));
     }
     values
-}
-
-fn place(setting: Setting) -> usize {
-    Setting::ALL.iter().position(|known| *known == setting).expect("ALL holds every setting")
 }
 
 #[cfg(test)]
@@ -377,7 +379,8 @@ mod tests {
 
     #[test]
     fn every_default_lies_in_its_range_and_every_number_names_its_setting() {
-        for setting in Setting::ALL {
+        for (place, setting) in Setting::ALL.iter().enumerate() {
+            assert_eq!(setting.place(), place);
             assert!(setting.accepts(setting.default_value()), "{}", setting.key());
             assert_eq!(Setting::from_number(*setting as u8), Some(*setting));
         }
