@@ -178,7 +178,7 @@ impl Node {
                 if let Err(failure) = check_partition(topic, *partition) {
                     return Some(Err(failure));
                 }
-                let last = topic.partitions[usize::from(partition.get())].last_seq;
+                let last = topic.partitions[partition.index()].last_seq;
                 return self.peek(query, (id, name), *partition, (*from).max(Seq::FIRST)..last.next(), *max);
             }
             Query::Trace { partition, seq, .. } => {
@@ -278,7 +278,7 @@ fn unknown_topic(name: &str) -> Failure {
 
 fn check_partition(topic: &Topic, partition: Partition) -> Result<(), Failure> {
     let count = topic.partitions.len();
-    if usize::from(partition.get()) < count {
+    if partition.index() < count {
         return Ok(());
     }
     let text = format!("topic {:?} has {count} partitions, from 0; {partition} is not one of them", topic.name);
@@ -287,7 +287,7 @@ fn check_partition(topic: &Topic, partition: Partition) -> Result<(), Failure> {
 
 fn check_message(topic: &Topic, partition: Partition, seq: Seq) -> Result<(), Failure> {
     check_partition(topic, partition)?;
-    let last = topic.partitions[usize::from(partition.get())].last_seq;
+    let last = topic.partitions[partition.index()].last_seq;
     if seq >= Seq::FIRST && seq <= last {
         return Ok(());
     }

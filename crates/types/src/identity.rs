@@ -34,6 +34,22 @@ number! {
 impl Partition {
     /// The value by which a client leaves the choice to the broker (0xFFFF on the wire).
     pub const ANY: Self = Self::MAX;
+
+    /// The partition at a place in its topic's list.
+    ///
+    /// # Panics
+    /// Beyond 65,535: a topic has at most 1,024 partitions.
+    #[must_use]
+    pub const fn from_index(index: usize) -> Self {
+        assert!(index <= u16::MAX as usize, "a topic has at most 1,024 partitions");
+        Self::new(index as u16)
+    }
+
+    /// Its place in its topic's list.
+    #[must_use]
+    pub const fn index(self) -> usize {
+        self.get() as usize
+    }
 }
 
 number! {

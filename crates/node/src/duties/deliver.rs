@@ -187,7 +187,7 @@ impl Node {
             .collect();
         let mut stretches = Vec::new();
         for (number, position, base) in lagging {
-            let partition = Partition::new(u16::try_from(number).expect("at most 1024 partitions"));
+            let partition = Partition::from_index(number);
             if stretches.len() >= stretches_max {
                 break;
             }
@@ -211,7 +211,7 @@ impl Node {
     fn forget_caught_up(&mut self, id: PathId) {
         let Some(path) = self.shard.state().paths.get(&id) else { return };
         for number in 0..path.partitions.len() {
-            self.stretches.forget((id, Partition::new(u16::try_from(number).expect("at most 1024 partitions"))));
+            self.stretches.forget((id, Partition::from_index(number)));
         }
     }
 

@@ -49,7 +49,7 @@ pub struct TraceStanding {
 /// Where a message stands on every path of its topic.
 pub(crate) fn standing(state: &State, topic: TopicIncarnation, partition: Partition, seq: Seq) -> Vec<TraceStanding> {
     let Some(topic) = state.topics.get(&topic) else { return Vec::new() };
-    let number = usize::from(partition.get());
+    let number = partition.index();
     topic
         .paths
         .iter()

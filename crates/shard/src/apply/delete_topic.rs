@@ -16,7 +16,7 @@ pub(super) fn apply(state: &mut State, name: &str, effects: &mut Vec<Effect>) ->
     for id in topic.paths.values() {
         let path = state.paths.remove(id).expect("invariant 1: a topic refers to its paths");
         for number in 0..path.partitions.len() {
-            let partition = Partition::new(u16::try_from(number).expect("at most 1024 partitions"));
+            let partition = Partition::from_index(number);
             state.timers.set((*id, partition), None);
         }
         effects.push(Effect::PathDeleted(*id));

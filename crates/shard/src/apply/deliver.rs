@@ -30,7 +30,7 @@ pub(super) fn apply(state: &mut State, deliver: &Deliver, effects: &mut Vec<Effe
         let path = state.path_mut(deliver.path).expect("looked up above; leasing removes no path");
         path.cursor = (number + 1) % partitions;
         hold(path.members.get_mut(&deliver.member).expect("looked up above"), deliver.grant, &leased);
-        report(state, deliver, Partition::new(u16::try_from(number).expect("at most 1024")), leased, effects);
+        report(state, deliver, Partition::from_index(number), leased, effects);
     }
     if room.steps < STEPS_MAX {
         // It leased messages, or passed some over: there may be more behind them, for this member or another.
@@ -98,7 +98,7 @@ fn lease(state: &mut State, deliver: &Deliver, number: usize, room: &mut Room) -
     if !path.partitions[number].may_lease(partition.last_seq, &rules, now) {
         return Vec::new();
     }
-    let id = Partition::new(u16::try_from(number).expect("at most 1024 partitions"));
+    let id = Partition::from_index(number);
     let stretch = deliver.stretch.as_ref().filter(|stretch| stretch.partition == id);
     let request = LeaseRequest {
         member: deliver.member,

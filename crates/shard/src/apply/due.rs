@@ -35,7 +35,7 @@ pub(super) fn end_due(state: &mut State, effects: &mut Vec<Effect>) {
         let path = state.path_mut(id).expect("invariant 5: timers are removed with their path");
         let rules = path.settings.rules();
         let mut ended = Vec::new();
-        let partition = path.partition_mut(usize::from(number.get())).expect("invariant 5: timers name its partitions");
+        let partition = path.partition_mut(number.index()).expect("invariant 5: timers name its partitions");
         partition.end_due(now, &mut budget, &rules, &mut ended);
         state.retime(id, number);
         ends::book(state, id, number, &ended, "", effects);
@@ -62,7 +62,7 @@ pub(super) fn finish_ending(state: &mut State, budget: &mut u32, effects: &mut V
             if ended.is_empty() {
                 continue;
             }
-            let number = Partition::new(u16::try_from(number).expect("at most 1024 partitions"));
+            let number = Partition::from_index(number);
             state.retime(id, number);
             ends::book(state, id, number, &ended, "", effects);
         }

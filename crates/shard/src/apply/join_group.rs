@@ -68,7 +68,7 @@ fn start(policy: &StartPolicy, topic: &Topic, number: usize) -> Seq {
         StartPolicy::Latest => next,
         StartPolicy::At(places) => places
             .iter()
-            .find(|(partition, _)| *partition == Partition::new(u16::try_from(number).unwrap_or(u16::MAX)))
+            .find(|(partition, _)| *partition == Partition::from_index(number))
             .map_or(Seq::FIRST, |(_, seq)| (*seq).clamp(Seq::FIRST, next)),
     }
 }

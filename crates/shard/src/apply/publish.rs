@@ -145,7 +145,7 @@ impl<'a> Admission<'a> {
     fn store(&mut self, record: PublishRecord, effects: &mut Vec<Effect>) -> Published {
         let partition = self.place(record.key_hash);
         let wanted = !self.topic.paths.is_empty();
-        let state = self.topic.partition_mut(usize::from(partition.get())).expect("placed in one of its partitions");
+        let state = self.topic.partition_mut(partition.index()).expect("placed in one of its partitions");
         let seq = state.last_seq.next();
         state.last_seq = seq;
         state.bytes += record.record.len() as u64;

@@ -31,7 +31,7 @@ fn apply_item(
     let now = state.now();
     let path = state.path_mut(id).expect("checked by the caller; settling removes no path");
     let rules = path.settings.rules();
-    let number = usize::from(item.partition.get());
+    let number = item.partition.index();
     let Some(partition) = path.partition_mut(number) else {
         codes.extend((0..item.count).map(|_| SettleCode::Unknown));
         return;

@@ -127,7 +127,7 @@ pub(super) fn take_producers(body: &mut Body, topic: &Topic, head: &Head) -> Res
     let mut lines: Vec<(LineKey, Line)> = Vec::with_capacity(count);
     for _ in 0..count {
         let partition = Partition::new(body.u16()?);
-        if partition != Partition::ANY && usize::from(partition.get()) >= topic.partitions.len() {
+        if partition != Partition::ANY && partition.index() >= topic.partitions.len() {
             return Err(body.wrong("partition", u64::from(partition.get())));
         }
         let key = (partition, ProducerId::new(body.u64_in("producer", 1, u64::MAX)?));
@@ -149,7 +149,7 @@ fn take_line(body: &mut Body, requested: Partition, topic: &Topic, head: &Head) 
     let mut window = VecDeque::with_capacity(count);
     for _ in 0..count {
         let partition = Partition::new(body.u16()?);
-        let placed = topic.partitions.get(usize::from(partition.get()));
+        let placed = topic.partitions.get(partition.index());
         let Some(placed) = placed.filter(|_| requested == Partition::ANY || requested == partition) else {
             return Err(body.wrong("window partition", u64::from(partition.get())));
         };

@@ -183,7 +183,7 @@ impl State {
         let due = self
             .paths
             .get(&path)
-            .and_then(|found| found.partitions.get(usize::from(partition.get())))
+            .and_then(|found| found.partitions.get(partition.index()))
             .and_then(|found| found.next_due(self.gaps_ms));
         self.timers.set((path, partition), due);
     }
@@ -194,7 +194,7 @@ impl State {
         let places: Vec<_> =
             self.paths.iter().flat_map(|(id, path)| (0..path.partitions.len()).map(|number| (*id, number))).collect();
         for (id, number) in places {
-            self.retime(id, Partition::new(u16::try_from(number).expect("at most 1024 partitions")));
+            self.retime(id, Partition::from_index(number));
         }
     }
 
@@ -233,7 +233,7 @@ impl State {
         let books = self.books(path);
         assert_eq!(books.difference(), 0, "P9: {books:?}");
         for (number, partition) in path.partitions.iter().enumerate() {
-            let place = (id, Partition::new(u16::try_from(number).expect("at most 1024 partitions")));
+            let place = (id, Partition::from_index(number));
             assert_eq!(self.timers.time(place), partition.next_due(self.gaps_ms), "invariant 5: {place:?}");
         }
     }
