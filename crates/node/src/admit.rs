@@ -10,7 +10,7 @@ use crate::node::{Node, Parked};
 use crate::open_batch::{NewSession, WaiterKind};
 use crate::options;
 use crate::pulls::Pull;
-use crate::refusal::{back_pressure, failure, unknown};
+use crate::refusal::{back_pressure, failure, not_leading, unknown};
 use crate::reply::{Answer, CreditGranted, Failure, Reply};
 use crate::request::{Request, Subscribe, Unsent};
 
@@ -72,7 +72,7 @@ impl Node {
     fn refuse_early(&mut self, request: &Request) -> Option<Failure> {
         let is_local = matches!(request, Request::Ping | Request::Refused(_) | Request::Credit { .. });
         if !is_local && !self.leads {
-            return Some(Failure::new(ErrorCode::ReadOnlyDegraded, "no leader is known here; retry in a moment"));
+            return Some(not_leading());
         }
         let Request::Publish(run) = request else { return None };
         let pending = self.overflow_bytes + self.open.len() as u64 + run.commands.len() as u64;
@@ -214,8 +214,7 @@ impl Node {
             return self.end_pull(connection, subscription, Err(unknown_member(subscription)));
         };
         if !self.leads {
-            let failure = Failure::new(ErrorCode::ReadOnlyDegraded, "no leader is known here; retry in a moment");
-            return self.end_pull(connection, subscription, Err(failure));
+            return self.end_pull(connection, subscription, Err(not_leading()));
         }
         self.sessions.renew((path, member), now.monotonic);
         let pull = Pull {

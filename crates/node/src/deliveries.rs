@@ -95,7 +95,9 @@ impl Node {
             return self.handle_query_read(ticket, result);
         };
         let found: BTreeMap<_, _> = match result {
-            ReadResult::Records(records) => records.into_iter().map(|record| (record.seq, record)).collect(),
+            ReadResult::Records(records) => {
+                records.into_iter().map(|record| (record.seq, Stored::from(record))).collect()
+            }
             ReadResult::Index(_) | ReadResult::Life(..) | ReadResult::Failed(_) => BTreeMap::new(),
         };
         let mut unreadable = 0;
@@ -109,14 +111,8 @@ impl Node {
             for slot in &mut batch.messages {
                 let Slot::Missing(unread) = slot else { continue };
                 let seq = unread.lease.seq;
-                if let Some(record) = found.get(&seq) {
-                    let stored = Stored {
-                        seq,
-                        position: Position { epoch: record.epoch, commit_index: record.commit_index },
-                        published_at: record.published_at,
-                        record: record.record.clone(),
-                    };
-                    *slot = complete(unread, batch.topic, batch.partition, &stored);
+                if let Some(stored) = found.get(&seq) {
+                    *slot = complete(unread, batch.topic, batch.partition, stored);
                 } else if found.is_empty() && wanted.is_some_and(|(first, _)| first == seq) {
                     // Asked for and not found: the bytes are rotten. They are not served (P11); the lease runs out.
                     *slot = Slot::Unreadable;

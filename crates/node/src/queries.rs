@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use mortarmq_shard::ledger::{LedgerEvent, LedgerKind};
 use mortarmq_shard::record::open_record;
 use mortarmq_shard::{State, Topic};
-use mortarmq_storage::StoredRecord;
 use mortarmq_types::{Cause, ConnectionId, Partition, Position, Seq, TopicIncarnation};
 use mortarmq_wire::{ErrorCode, RecordBody};
 
@@ -13,6 +12,7 @@ use crate::config::Now;
 use crate::node::Node;
 use crate::output::{Output, ReadJob, ReadResult};
 use crate::recent::Stored;
+use crate::refusal::not_leading;
 use crate::reply::{Answer, Failure, QueryAnswer, QueryReply};
 use crate::request::Query;
 use crate::views::{
@@ -66,8 +66,7 @@ impl Node {
         if self.leads {
             self.queries.waiting.push(Asked::Query { query, question });
         } else {
-            let text = "no leader is known here; retry in a moment";
-            self.reply(query, Err(Failure::new(ErrorCode::ReadOnlyDegraded, text)));
+            self.reply(query, Err(not_leading()));
         }
     }
 
@@ -119,13 +118,13 @@ impl Node {
         let Some(reading) = self.queries.reading.remove(&ticket) else { return };
         let answer = match result {
             ReadResult::Records(records) => {
-                let found = records.into_iter().map(|record| (record.seq, stored(record)));
+                let found = records.into_iter().map(Stored::from);
                 Ok(QueryAnswer::Peek(PeekView {
                     topic: reading.name.clone(),
-                    messages: found.filter_map(|(_, stored)| peeked(reading.partition, &stored)).collect(),
+                    messages: found.filter_map(|stored| peeked(reading.partition, &stored)).collect(),
                 }))
             }
-            ReadResult::Life(record, payloads) => self.tell_life(&reading, record.map(stored), payloads),
+            ReadResult::Life(record, payloads) => self.tell_life(&reading, record.map(Stored::from), payloads),
             ReadResult::Failed(text) => Err(Failure::new(ErrorCode::Internal, text)),
             ReadResult::Index(_) => Err(Failure::new(ErrorCode::Internal, "the read was answered with an index")),
         };
@@ -299,15 +298,6 @@ fn check_message(topic: &Topic, partition: Partition, seq: Seq) -> Result<(), Fa
         ),
     };
     Err(Failure::new(ErrorCode::UnknownPartition, text))
-}
-
-fn stored(record: StoredRecord) -> Stored {
-    Stored {
-        seq: record.seq,
-        position: Position { epoch: record.epoch, commit_index: record.commit_index },
-        published_at: record.published_at,
-        record: record.record,
-    }
 }
 
 /// A stored record as a peek tells it; nothing if its bytes are not what was written (P11).

@@ -6,6 +6,7 @@
 
 use bytes::Bytes;
 use mortarmq_delivery::Fact;
+use mortarmq_storage::StoredRecord;
 use mortarmq_types::{Partition, Position, Seq, TopicIncarnation, WallTime};
 use std::collections::{BTreeMap, VecDeque};
 
@@ -18,6 +19,17 @@ pub(crate) struct Stored {
     pub(crate) published_at: WallTime,
     /// The encoded record.
     pub(crate) record: Bytes,
+}
+
+impl From<StoredRecord> for Stored {
+    fn from(read: StoredRecord) -> Self {
+        Self {
+            seq: read.seq,
+            position: Position { epoch: read.epoch, commit_index: read.commit_index },
+            published_at: read.published_at,
+            record: read.record,
+        }
+    }
 }
 
 /// A record, and what a path needs to know of it to take it.

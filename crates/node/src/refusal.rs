@@ -38,6 +38,11 @@ pub(crate) fn unknown(code: ErrorCode, message: &str) -> Failure {
     Failure { outcome: Outcome::Unknown, ..Failure::new(code, message) }
 }
 
+/// This node does not lead, and nothing was proposed.
+pub(crate) fn not_leading() -> Failure {
+    Failure::new(ErrorCode::ReadOnlyDegraded, "no leader is known here; retry in a moment")
+}
+
 /// Back-pressure: nothing was stored, and a retry helps soon.
 pub(crate) fn back_pressure(message: &str) -> Failure {
     Failure { retry_after_ms: RETRY_AFTER_MS, ..Failure::new(ErrorCode::Backpressure, message) }
