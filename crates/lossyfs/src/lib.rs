@@ -1,0 +1,1 @@
+//! A file system for tests that loses unsynced writes on command.
