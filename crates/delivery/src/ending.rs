@@ -35,6 +35,8 @@ pub enum End {
     Acked,
     /// The message will be delivered again, for this cause (P7).
     Ended(Cause),
+    /// The message could not be read and never left: it waits until it can be. Its next delivery is `released`.
+    Held,
 }
 
 /// Why a delivery ends without settling its message.
@@ -50,6 +52,8 @@ pub(crate) enum Failure {
     GivenBack,
     /// An earlier message of its key, leased together with it, failed (P8).
     Follower,
+    /// It could not be read, so it never left.
+    Held,
 }
 
 impl Failure {
@@ -58,7 +62,7 @@ impl Failure {
             Self::Expired => Cause::LeaseExpired,
             Self::Lost => Cause::ConsumerLost,
             Self::Nacked { .. } => Cause::Nacked,
-            Self::GivenBack | Self::Follower => Cause::Released,
+            Self::GivenBack | Self::Follower | Self::Held => Cause::Released,
         }
     }
 }
@@ -173,11 +177,16 @@ impl PathPartition {
             member: lease.member,
             grant: lease.grant,
             size_bytes: entry.size_bytes,
-            end: End::Ended(failure.cause()),
+            end: if failure == Failure::Held { End::Held } else { End::Ended(failure.cause()) },
         });
         self.forget_lease(seq, &lease);
         let entry = self.entry_mut(seq);
         entry.follow(lease.delivery_id, failure);
+        if failure == Failure::Held {
+            entry.state = State::Held;
+            self.held.insert(seq);
+            return;
+        }
         let delay_ms = match failure {
             Failure::Nacked { delay_ms } if delay_ms != 0 => u64::from(delay_ms),
             Failure::Nacked { .. } | Failure::Expired | Failure::Lost => {
@@ -187,7 +196,7 @@ impl PathPartition {
             Failure::GivenBack if entry.given_back >= 2 => {
                 backoff_ms(rules, u32::from(entry.given_back), seq, lease.delivery_id)
             }
-            Failure::GivenBack | Failure::Follower => 0,
+            Failure::GivenBack | Failure::Follower | Failure::Held => 0,
         };
         if delay_ms == 0 {
             self.wait(seq);
@@ -196,6 +205,13 @@ impl PathPartition {
             entry.state = State::Scheduled { due };
             self.schedule.insert((due, seq));
         }
+    }
+
+    /// A message that was held is tried again, once it is its turn.
+    pub(crate) fn resume(&mut self, seq: Seq) {
+        let was_held = self.held.remove(&seq);
+        assert!(was_held, "invariant 10: message {seq} is held and not among the held");
+        self.wait(seq);
     }
 
     /// Lets a message wait for its turn, which has come unless an earlier one of its key is unsettled.

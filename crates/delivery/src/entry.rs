@@ -37,6 +37,8 @@ pub enum State {
     },
     /// A member holds it.
     Leased(Lease),
+    /// Its bytes cannot be read: it is neither delivered nor dropped, and its key waits (failure rule 3).
+    Held,
 }
 
 /// A live lease: at most one per message and path (P5).
@@ -73,7 +75,7 @@ impl Entry {
     pub const fn lease(&self) -> Option<&Lease> {
         match &self.state {
             State::Leased(lease) => Some(lease),
-            State::Waiting | State::Scheduled { .. } => None,
+            State::Waiting | State::Scheduled { .. } | State::Held => None,
         }
     }
 

@@ -29,7 +29,7 @@
 //! | cause | 1 | number of the cause of this or the next delivery | a delivery without explanation (P7) |
 //! | previous | 8 | the delivery before, 0 exactly for cause `first` | the same (P7) |
 //! | given_back | 2 | releases in a row | a message that spins |
-//! | state | 1 | 0 waiting, 1 scheduled, 2 leased | |
+//! | state | 1 | 0 waiting, 1 scheduled, 2 leased, 3 held | |
 //! | due | 8 | scheduled only: cluster time, ms | a retry that never comes (P4) |
 //! | delivery_id | 8 | leased only: younger than `previous`, unique | a late settle taken for this delivery's (P5) |
 //! | member | 8 | leased only: who holds it | a lease that outlives its session |
@@ -148,7 +148,7 @@ impl PathPartition {
     /// Makes the indexes of these entries, which come by rising sequence.
     fn index(&mut self, entries: &[(Seq, Entry)]) -> Result<(), ImageError> {
         let (mut keyed, mut ready, mut schedule) = (Vec::new(), Vec::new(), Vec::new());
-        let (mut deadlines, mut holders) = (Vec::new(), Vec::new());
+        let (mut deadlines, mut holders, mut held) = (Vec::new(), Vec::new(), Vec::new());
         let mut ahead: BTreeMap<KeyHash, &Entry> = BTreeMap::new();
         for (seq, entry) in entries {
             let mut before = None;
@@ -159,6 +159,7 @@ impl PathPartition {
             match &entry.state {
                 State::Waiting if before.is_none() => ready.push(*seq),
                 State::Waiting => {}
+                State::Held => held.push(*seq),
                 State::Scheduled { due } => schedule.push((*due, *seq)),
                 State::Leased(lease) => {
                     if lease.ordered && (self.order == Order::None || before.is_some_and(|ahead| !leads(ahead, lease)))
@@ -175,6 +176,7 @@ impl PathPartition {
         self.schedule = schedule.into_iter().collect();
         self.deadlines = deadlines.into_iter().collect();
         self.holders = holders.into_iter().collect();
+        self.held = held.into_iter().collect();
         Ok(())
     }
 
@@ -206,6 +208,7 @@ fn put_entry(out: &mut BytesMut, seq: Seq, entry: &Entry) {
     out.put_u16(entry.given_back);
     match &entry.state {
         State::Waiting => out.put_u8(0),
+        State::Held => out.put_u8(3),
         State::Scheduled { due } => {
             out.put_u8(1);
             out.put_u64(due.get());
@@ -271,6 +274,8 @@ fn take_entry(fields: &mut Fields<'_>) -> Result<Entry, ImageError> {
         0 => State::Waiting,
         1 => State::Scheduled { due: ClusterTime::new(fields.u64()?) },
         2 => State::Leased(take_lease(fields, previous)?),
+        // It was found unreadable by a delivery.
+        3 if previous != DeliveryId::ZERO => State::Held,
         found => return Err(ImageError::Field { field: "state", found: u64::from(found) }),
     };
     Ok(Entry { key_hash, size_bytes, attempt, cause, previous, given_back, state })

@@ -12,6 +12,7 @@
 //! 8. A message is on its first delivery exactly if there is none before; its live delivery is younger than the one
 //!    before, and no two live deliveries have one number (P7).
 //! 9. What is remembered of settles is consistent in itself, and names no live delivery (P6).
+//! 10. The held entries are exactly those among the held; each was delivered before (failure rule 3).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -49,6 +50,8 @@ pub struct PathPartition {
     pub(crate) deadlines: BTreeSet<(LeaseTime, Seq)>,
     /// What each member holds.
     pub(crate) holders: BTreeSet<(MemberId, Seq)>,
+    /// What cannot be read.
+    pub(crate) held: BTreeSet<Seq>,
     /// Settles that may be repeated.
     pub(crate) runs: Runs,
     /// Messages that were acked.
@@ -73,6 +76,7 @@ impl PathPartition {
             schedule: BTreeSet::new(),
             deadlines: BTreeSet::new(),
             holders: BTreeSet::new(),
+            held: BTreeSet::new(),
             runs: Runs::default(),
             delivered: 0,
             retries_by: [0; Cause::ALL.len()],
@@ -101,6 +105,17 @@ impl PathPartition {
     #[must_use]
     pub fn scheduled(&self) -> u64 {
         self.schedule.len() as u64
+    }
+
+    /// Messages that are held because they cannot be read.
+    #[must_use]
+    pub fn unreadable(&self) -> u64 {
+        self.held.len() as u64
+    }
+
+    /// Those messages, lowest first, each with the delivery that found it unreadable.
+    pub fn held(&self) -> impl Iterator<Item = (Seq, DeliveryId)> {
+        self.held.iter().map(|seq| (*seq, self.entry(*seq).previous))
     }
 
     /// Unsettled messages below the position.
@@ -194,10 +209,15 @@ impl PathPartition {
     }
 
     fn check_indexes(&self) {
-        let (mut leased, mut scheduled) = (0, 0);
+        let (mut leased, mut scheduled, mut held) = (0, 0, 0);
         for (seq, entry) in &self.entries {
             match &entry.state {
                 State::Waiting => {}
+                State::Held => {
+                    held += 1;
+                    let was_delivered = entry.previous != DeliveryId::ZERO;
+                    assert!(self.held.contains(seq) && was_delivered, "invariant 10: {seq} would be held for ever");
+                }
                 State::Scheduled { due } => {
                     scheduled += 1;
                     assert!(self.schedule.contains(&(*due, *seq)), "invariant 3: {seq} is scheduled without a time");
@@ -213,6 +233,7 @@ impl PathPartition {
         assert_eq!(self.deadlines.len(), leased, "invariant 2, P5: deadlines without a lease");
         assert_eq!(self.holders.len(), leased, "invariant 2, P5: holders without a lease");
         assert_eq!(self.schedule.len(), scheduled, "invariant 3: due times without a scheduled message");
+        assert_eq!(self.held.len(), held, "invariant 10: messages among the held that are not");
     }
 
     fn check_key_order(&self) {

@@ -1,4 +1,5 @@
-//! What a consumer says about a message it holds: done, refused, given back, still at work.
+//! What a consumer says about a message it holds: done, refused, given back, still at work. And what the broker says about
+//! one that it cannot read.
 
 use mortarmq_types::{DeliveryId, Seq};
 
@@ -24,6 +25,10 @@ pub enum Settle {
     Release,
     /// The consumer is still at work: the lease runs `lease_ms` from now.
     Extend,
+    /// The broker cannot read the message, which never left: it is neither delivered nor dropped (failure rule 3).
+    Hold,
+    /// The broker tries a held message again. It names the delivery that found it unreadable.
+    Resume,
 }
 
 /// That a settle is answered with OK.
@@ -69,6 +74,9 @@ impl PathPartition {
         ended: &mut Vec<Ended>,
     ) -> Result<Settled, SettleError> {
         self.follow_order(rules.order);
+        if how == Settle::Resume {
+            return self.resume_held(seq, delivery_id);
+        }
         let lease = self.entries.get(&seq).and_then(Entry::lease).copied();
         let Some(lease) = lease.filter(|lease| lease.delivery_id == delivery_id) else {
             return self.answer_settled(seq, delivery_id, how, now);
@@ -91,6 +99,8 @@ impl PathPartition {
                 self.runs.remember(seq, delivery_id, Kind::Release, now.cluster);
             }
             Settle::Extend => self.extend(seq, lease, rules, now),
+            Settle::Hold => _ = self.fail(seq, Failure::Held, rules, now, ended),
+            Settle::Resume => unreachable!("a message that is leased is not held, see above"),
         }
         Ok(Settled::Done)
     }
@@ -105,6 +115,15 @@ impl PathPartition {
             Some(entry) if entry.was_delivered_after(delivery_id) => Err(SettleError::Stale),
             Some(_) | None => Err(SettleError::Unknown),
         }
+    }
+
+    fn resume_held(&mut self, seq: Seq, delivery_id: DeliveryId) -> Result<Settled, SettleError> {
+        let is_held = |entry: &Entry| entry.state == State::Held && entry.previous == delivery_id;
+        if !self.entries.get(&seq).is_some_and(is_held) {
+            return Err(SettleError::Unknown);
+        }
+        self.resume(seq);
+        Ok(Settled::Done)
     }
 
     fn ack(&mut self, seq: Seq, lease: Lease, ended: &mut Vec<Ended>) {
@@ -134,13 +153,13 @@ impl PathPartition {
 }
 
 impl Settle {
-    /// What is remembered of it; an extension ends nothing.
+    /// What is remembered of it: not an extension, which ends nothing, nor what the broker says itself.
     const fn kind(self) -> Option<Kind> {
         match self {
             Self::Ack => Some(Kind::Ack),
             Self::Nack { .. } => Some(Kind::Nack),
             Self::Release => Some(Kind::Release),
-            Self::Extend => None,
+            Self::Extend | Self::Hold | Self::Resume => None,
         }
     }
 }

@@ -531,6 +531,29 @@ fn ending_goes_on_where_its_budget_ran_out() {
 }
 
 #[test]
+fn rule_3_what_cannot_be_read_is_held_its_key_waits_and_all_else_goes_on() {
+    let mut bench = Bench::with_keys(&[7, 8, 7, 0, 7]);
+    assert_eq!(bench.lease(A, 5), [1, 2, 3, 4, 5]);
+    bench.settle(1, Settle::Hold);
+    let followers = [(1, End::Held), (3, End::Ended(Cause::Released)), (5, End::Ended(Cause::Released))];
+    assert_eq!(bench.take_ended(), followers);
+    bench.settle(2, Settle::Ack);
+    bench.settle(4, Settle::Ack);
+    bench.cluster_ms += 86_400_000;
+    assert_eq!(bench.lease(A, 5), [0_u64; 0], "however long it waits, it is neither delivered nor dropped");
+    assert_eq!((bench.path.unreadable(), bench.path.books(bench.last_seq()).depth), (1, 3), "P9");
+    assert_eq!(bench.settle_as(1, 99, Settle::Resume), Err(SettleError::Unknown), "another delivery");
+    assert_eq!(bench.settle_as(1, 1, Settle::Resume), Ok(Settled::Done));
+    let (leased, _) = bench.lease_with(A, NO_LIMIT);
+    let told: Vec<_> = leased.iter().map(|one| (one.seq.get(), one.attempt.get(), one.cause)).collect();
+    assert_eq!(
+        told,
+        [(1, 1, Cause::Released), (3, 1, Cause::Released), (5, 1, Cause::Released)],
+        "P8, no attempt counted"
+    );
+}
+
+#[test]
 fn p9_the_books_balance_at_every_step() {
     let mut bench = Bench::with_keys(&[7, 7, 0, 8]);
     let books = |bench: &Bench| bench.path.books(bench.last_seq());

@@ -8,7 +8,7 @@ use support::{FakeNode, Server, message};
 
 const GROUP: &str = concat!(
     r#""group":"billing","produced":2000,"delivered":1500,"dropped":0,"dlq":0,"depth":500,"dropped_by":{},"#,
-    r#""in_flight":12,"scheduled":3,"retries_by":{"nacked":4},"state":"active","#,
+    r#""in_flight":12,"scheduled":3,"unreadable":0,"retries_by":{"nacked":4},"state":"active","#,
     r#""partitions":[{"partition":0,"floor":376,"depth":125}]"#,
 );
 const GROUP_MORE: &str = concat!(

@@ -55,15 +55,21 @@ impl Node {
     }
 
     pub(crate) fn give_back(&mut self, path: PathId, unsent: &[Unsent]) {
-        for chunk in unsent.chunks(ITEMS_MAX) {
-            let release = |lease: &Unsent| SettleItem {
-                partition: lease.partition,
-                first_seq: lease.seq,
-                first_delivery: lease.delivery_id,
-                count: 1,
-                kind: SettleKind::Release,
-            };
-            let items = chunk.iter().map(release).collect();
+        self.settle_by_itself(path, unsent.iter().map(|lease| (*lease, SettleKind::Release)));
+    }
+
+    /// Adds what the broker itself says about deliveries of a path.
+    pub(crate) fn settle_by_itself(&mut self, path: PathId, said: impl Iterator<Item = (Unsent, SettleKind)>) {
+        let item = |(lease, kind): (Unsent, SettleKind)| SettleItem {
+            partition: lease.partition,
+            first_seq: lease.seq,
+            first_delivery: lease.delivery_id,
+            count: 1,
+            kind,
+        };
+        let mut said = said.map(item).peekable();
+        while said.peek().is_some() {
+            let items = said.by_ref().take(ITEMS_MAX).collect();
             self.open.add(&Command::Settle(Settle { path, items }), WaiterKind::Nobody);
         }
     }

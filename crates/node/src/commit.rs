@@ -30,9 +30,11 @@ impl Node {
             Err(error) => panic!("P11: committed log entry {} cannot be applied: {error}", entry.log_index),
         };
         let waiters = self.take_waiters(entry.log_index, epoch);
-        self.settled_in |= self.leads && epoch == self.replica.epoch();
         let Applied { first_index, outcomes, effects, stamp } = applied;
         self.carry_out(effects, epoch, stamp.wall);
+        if !self.settled_in && self.leads && epoch == self.replica.epoch() {
+            self.settle_in(now);
+        }
         self.tell(now, waiters, outcomes, Told { first_index, epoch });
     }
 
@@ -51,6 +53,14 @@ impl Node {
             self.end_office();
         }
         self.outputs.push_back(Output::Role { is_leader });
+    }
+
+    /// The first batch of this leadership is applied, and with it the end of the log that the last process left: what that
+    /// did is known only now.
+    fn settle_in(&mut self, now: Now) {
+        self.settled_in = true;
+        self.begin_sessions(now);
+        self.begin_retries();
     }
 
     /// Whoever waits for what was proposed is told that the result is not known; what was not proposed is refused.
@@ -77,12 +87,15 @@ impl Node {
         self.attention.clear();
     }
 
-    /// Every member gets a full session time from a new leader.
+    /// Every member that has no session gets a full session time from a new leader.
     fn begin_sessions(&mut self, now: Now) {
         for (id, path) in &self.shard.state().paths {
             let session_ms = path.settings.get(Setting::SessionMs);
             for member in path.members.keys() {
-                self.sessions.open((*id, *member), Session::new(None, session_ms, now.monotonic));
+                let key = (*id, *member);
+                if self.sessions.get(key).is_none() {
+                    self.sessions.open(key, Session::new(None, session_ms, now.monotonic));
+                }
             }
         }
     }
@@ -193,6 +206,7 @@ impl Node {
                     work.push(ledger_work(&ledger));
                 }
                 Effect::Deliver(deliver) => self.send(deliver, epoch),
+                Effect::SegmentBytes(bytes) => work.push(SegmentWork::SegmentBytes(bytes)),
                 Effect::TopicDeleted(topic) => {
                     self.recent.drop_topic(topic);
                     work.push(SegmentWork::DropTopic(topic));

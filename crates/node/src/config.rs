@@ -1,6 +1,7 @@
 //! What a node is told at its start, and the two clocks that come with every input.
 
 use bytes::Bytes;
+use mortarmq_shard::Defaults;
 use mortarmq_types::{MonotonicTime, NodeId, ShardId, WallTime};
 
 /// Who a node is, and the bounds of its memory.
@@ -41,6 +42,8 @@ pub struct NodeConfig {
     pub journal_keep_bytes: u64,
     /// A publish that waits longer is answered `unknown`.
     pub publish_timeout_ms: u64,
+    /// What the first leader of a cluster writes to its catalog; without effect later.
+    pub initial: Defaults,
 }
 
 impl NodeConfig {
@@ -58,6 +61,7 @@ impl NodeConfig {
             checkpoint_after_bytes: 512 << 20,
             journal_keep_bytes: 1 << 30,
             publish_timeout_ms: 5000,
+            initial: Defaults::BUILD,
         }
     }
 

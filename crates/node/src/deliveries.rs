@@ -1,7 +1,7 @@
 //! Leased messages on their way out: from memory at once, from their segment after a read, in order per subscription.
 
 use mortarmq_shard::record::open_record;
-use mortarmq_shard::{DeliverEffect, Grant};
+use mortarmq_shard::{DeliverEffect, Grant, Path};
 use mortarmq_types::{ConnectionId, Epoch, PathId, Position};
 use std::collections::BTreeMap;
 
@@ -13,6 +13,7 @@ use crate::reply::Failure;
 use crate::request::Unsent;
 use crate::sends::{Batch, Destination, Pending, Slot, Unread};
 use crate::sessions::SessionKey;
+use crate::unreadable::{HeldBack, key_of};
 
 /// Bytes of records read at once for one subscription.
 const READ_BYTES: u64 = 1 << 20;
@@ -44,6 +45,8 @@ impl Node {
         };
         let position = Position { epoch, commit_index: deliver.commit_index };
         let begun = self.clock.monotonic(self.shard.state().time);
+        let (path, topic, partition) = (deliver.path, deliver.topic, deliver.partition);
+        let mut held = Vec::new();
         let messages = deliver
             .leases
             .iter()
@@ -54,14 +57,14 @@ impl Node {
                     send_before: begun.after_ms(deliver.lease_ms / 2),
                     position,
                 };
-                match self.recent.get(deliver.topic, deliver.partition, lease.seq) {
-                    Some(stored) => complete(&unread, deliver.topic, deliver.partition, stored),
+                match self.recent.get(topic, partition, lease.seq) {
+                    Some(stored) => complete(&unread, topic, partition, stored, &mut held),
                     None => Slot::Missing(Box::new(unread)),
                 }
             })
             .collect();
-        let (topic, partition) = (deliver.topic, deliver.partition);
-        let batch = Batch { path: deliver.path, topic, partition, messages, read: None };
+        self.hold(path, held);
+        let batch = Batch { path, topic, partition, messages, read: None };
         self.sends.push(destination, Pending::Messages(batch));
         self.advance(destination);
     }
@@ -94,13 +97,16 @@ impl Node {
         let Some(destination) = self.sends.read_done(ticket) else {
             return self.handle_query_read(ticket, result);
         };
-        let found: BTreeMap<_, _> = match result {
+        let (found, reason): (BTreeMap<_, _>, _) = match result {
             ReadResult::Records(records) => {
-                records.into_iter().map(|record| (record.seq, Stored::from(record))).collect()
+                let found = records.into_iter().map(|record| (record.seq, Stored::from(record))).collect();
+                (found, "the record is not in its segment".to_owned())
             }
-            ReadResult::Index(_) | ReadResult::Life(..) | ReadResult::Failed(_) => BTreeMap::new(),
+            ReadResult::Failed(reason) => (BTreeMap::new(), reason),
+            ReadResult::Index(_) | ReadResult::Life { .. } => unreachable!("the read pool answers what it was asked"),
         };
-        let mut unreadable = 0;
+        let mut held = Vec::new();
+        let mut of_path = None;
         if let Some(Pending::Messages(batch)) = self.sends.queue_mut(destination).and_then(|queue| queue.front_mut())
             && batch.read == Some(ticket)
         {
@@ -108,19 +114,22 @@ impl Node {
             let wanted = batch.missing();
             // What went with its topic is not rotten.
             let is_there = self.shard.state().topics.contains_key(&batch.topic);
+            of_path = is_there.then_some(batch.path);
             for slot in &mut batch.messages {
                 let Slot::Missing(unread) = slot else { continue };
                 let seq = unread.lease.seq;
                 if let Some(stored) = found.get(&seq) {
-                    *slot = complete(unread, batch.topic, batch.partition, stored);
+                    *slot = complete(unread, batch.topic, batch.partition, stored, &mut held);
                 } else if found.is_empty() && wanted.is_some_and(|(first, _)| first == seq) {
-                    // Asked for and not found: the bytes are rotten. They are not served (P11); the lease runs out.
-                    *slot = Slot::Unreadable;
-                    unreadable += u64::from(is_there);
+                    // Asked for and not found: the bytes are rotten. They are not served (P11), and the message is held.
+                    held.push(unread.held_in(batch.partition, reason.clone()));
+                    *slot = Slot::Unreadable(seq);
                 }
             }
         }
-        self.unreadable += unreadable;
+        if let Some(path) = of_path {
+            self.hold(path, held);
+        }
         self.advance(destination);
     }
 
@@ -141,7 +150,7 @@ impl Node {
                         read = Some(ReadJob::Records { topic, partition, from, to, max_bytes: READ_BYTES });
                         break;
                     }
-                    let (messages, unsent) = ready(batch);
+                    let (messages, unsent) = ready(batch, self.shard.state().paths.get(&batch.path).map(AsRef::as_ref));
                     held_back.push((batch.path, unsent));
                     queue.pop_front();
                     if !messages.is_empty() {
@@ -183,7 +192,7 @@ impl Node {
                 .filter_map(|slot| match slot {
                     Slot::Ready(delivery) => Some((delivery.seq, delivery.delivery_id)),
                     Slot::Missing(unread) => Some((unread.lease.seq, unread.lease.delivery_id)),
-                    Slot::Unreadable => None,
+                    Slot::Unreadable(_) => None,
                 })
                 .map(|(seq, delivery_id)| Unsent { partition: batch.partition, seq, delivery_id })
                 .collect();
@@ -224,8 +233,15 @@ fn complete(
     topic: mortarmq_types::TopicIncarnation,
     partition: mortarmq_types::Partition,
     stored: &Stored,
+    held: &mut Vec<HeldBack>,
 ) -> Slot {
-    let Ok(record) = open_record(&stored.record) else { return Slot::Unreadable };
+    let record = match open_record(&stored.record) {
+        Ok(record) => record,
+        Err(error) => {
+            held.push(unread.held_in(partition, error.to_string()));
+            return Slot::Unreadable(unread.lease.seq);
+        }
+    };
     Slot::Ready(Box::new(Delivery {
         topic,
         partition,
@@ -243,15 +259,18 @@ fn complete(
 }
 
 /// What of a batch can be sent, and what goes back: behind a message whose record cannot be read, later ones of its key
-/// must not overtake it (P8), so the rest is given back and comes again without those.
-fn ready(batch: &mut Batch) -> (Vec<Delivery>, Vec<Unsent>) {
+/// must not overtake it (P8). They are given back and come when it does; all else goes on.
+fn ready(batch: &mut Batch, path: Option<&Path>) -> (Vec<Delivery>, Vec<Unsent>) {
     let mut messages = Vec::with_capacity(batch.messages.len());
     let mut unsent = Vec::new();
-    let mut is_held = false;
+    let mut held_keys = Vec::new();
     for slot in std::mem::take(&mut batch.messages) {
         match slot {
-            Slot::Unreadable => is_held = true,
-            Slot::Ready(delivery) if is_held => {
+            Slot::Unreadable(seq) => {
+                let entry = path.and_then(|path| path.partitions.get(batch.partition.index())?.lease_of(seq));
+                held_keys.extend(entry.map(|entry| entry.key_hash).filter(|key| key.is_some()));
+            }
+            Slot::Ready(delivery) if !held_keys.is_empty() && held_keys.contains(&key_of(&delivery.record)) => {
                 let (seq, delivery_id) = (delivery.seq, delivery.delivery_id);
                 unsent.push(Unsent { partition: batch.partition, seq, delivery_id });
             }

@@ -34,6 +34,7 @@ mod request;
 mod sends;
 mod sessions;
 mod stretches;
+mod unreadable;
 pub mod views;
 
 pub use config::{NodeConfig, Now};

@@ -26,6 +26,7 @@ use crate::request::Request;
 use crate::sends::Sends;
 use crate::sessions::Sessions;
 use crate::stretches::Stretches;
+use crate::unreadable::{Retries, index_of};
 
 /// One shard on one node.
 ///
@@ -69,6 +70,7 @@ pub struct Node {
     /// Reads that wait until the segment writer has written a ticket's work.
     deferred_reads: VecDeque<(u64, u64, ReadJob)>,
     pub(crate) unreadable: u64,
+    pub(crate) retries: Retries,
     pub(crate) refused_back_pressure: u64,
     pub(crate) checkpoints: Checkpoints,
 }
@@ -135,6 +137,7 @@ impl Node {
             last_read: 0,
             deferred_reads: VecDeque::new(),
             unreadable: 0,
+            retries: Retries::default(),
             refused_back_pressure: 0,
             checkpoints,
         }
@@ -204,7 +207,17 @@ impl Node {
                     self.attention.insert(path);
                 }
             }
-            ReadResult::Failed(_) if self.stretches.read_failed(ticket) => self.unreadable += 1,
+            ReadResult::Records(records) if self.stretches.is_of_records(ticket) => {
+                if let Some((path, _)) = self.stretches.read_done(ticket, &index_of(&records)) {
+                    self.attention.insert(path);
+                }
+            }
+            ReadResult::Failed(reason) => match self.stretches.read_failed(ticket) {
+                Some((place, false)) => self.read_facts_from_records(place),
+                // Neither index nor record says what key it has, so nothing may pass it (P8, P11).
+                Some((_, true)) => self.unreadable += 1,
+                None => self.handle_read_records(now, ticket, ReadResult::Failed(reason)),
+            },
             other => self.handle_read_records(now, ticket, other),
         }
     }

@@ -97,6 +97,8 @@ pub enum SegmentWork {
     Append(SegmentRecord),
     /// Append an event to the ledger.
     Ledger(LedgerRecord),
+    /// Begin new segment and ledger files at this size from now on, in bytes.
+    SegmentBytes(u64),
     /// Remove the files of a topic.
     DropTopic(TopicIncarnation),
 }
@@ -146,8 +148,13 @@ pub enum ReadResult {
     Records(Vec<mortarmq_storage::StoredRecord>),
     /// To [`ReadJob::Index`].
     Index(Vec<mortarmq_storage::IndexEntry>),
-    /// To [`ReadJob::Life`]: the record and the payloads of the ledger.
-    Life(Option<mortarmq_storage::StoredRecord>, Vec<bytes::Bytes>),
+    /// To [`ReadJob::Life`].
+    Life {
+        /// The record, or why it cannot be read.
+        record: Result<Option<mortarmq_storage::StoredRecord>, String>,
+        /// The payloads of the ledger.
+        ledger: Vec<bytes::Bytes>,
+    },
     /// The bytes are not what was written, or could not be read: they are never served (P11).
     Failed(String),
 }

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use mortarmq_shard::ledger::{LedgerEvent, LedgerKind};
 use mortarmq_shard::record::open_record;
 use mortarmq_shard::{State, Topic};
+use mortarmq_storage::StoredRecord;
 use mortarmq_types::{Cause, ConnectionId, Partition, Position, Seq, TopicIncarnation};
 use mortarmq_wire::{ErrorCode, RecordBody};
 
@@ -124,7 +125,7 @@ impl Node {
                     messages: found.filter_map(|stored| peeked(reading.partition, &stored)).collect(),
                 }))
             }
-            ReadResult::Life(record, payloads) => self.tell_life(&reading, record.map(Stored::from), payloads),
+            ReadResult::Life { record, ledger } => self.tell_life(&reading, record, ledger),
             ReadResult::Failed(text) => Err(Failure::new(ErrorCode::Internal, text)),
             ReadResult::Index(_) => Err(Failure::new(ErrorCode::Internal, "the read was answered with an index")),
         };
@@ -252,12 +253,15 @@ impl Node {
     fn tell_life(
         &self,
         reading: &Reading,
-        record: Option<Stored>,
+        record: Result<Option<StoredRecord>, String>,
         payloads: Vec<bytes::Bytes>,
     ) -> Result<QueryAnswer, Failure> {
         let seq = reading.seq.unwrap_or(Seq::ZERO);
         let mut events = Vec::with_capacity(payloads.len() + 1);
-        events.extend(record.as_ref().map(stored_event));
+        match record {
+            Ok(record) => events.extend(record.map(|record| stored_event(&Stored::from(record)))),
+            Err(reason) => events.push(unreadable_event(&reason)),
+        }
         for payload in payloads {
             let event = LedgerEvent::decode(payload)
                 .map_err(|error| Failure::new(ErrorCode::Internal, format!("the ledger cannot be read: {error}")))?;
@@ -335,6 +339,21 @@ fn stored_event(stored: &Stored) -> TraceEvent {
         member: None,
         cause: None,
         detail,
+    }
+}
+
+/// That a message was stored is known; when, and by whom, stands in the record.
+fn unreadable_event(reason: &str) -> TraceEvent {
+    TraceEvent {
+        time_ms: 0,
+        commit_index: 0,
+        path: "-".to_owned(),
+        stage: "stored",
+        delivery_id: None,
+        attempt: None,
+        member: None,
+        cause: None,
+        detail: format!("unreadable: {reason}"),
     }
 }
 

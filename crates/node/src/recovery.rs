@@ -89,6 +89,15 @@ impl NodeRecovery {
         Ok(Self { config, recovery, shard, last_stamp, last_clock: None, checkpoints })
     }
 
+    /// The size at which segments and ledger files are begun anew, once the cluster's initial values are known.
+    ///
+    /// # Units
+    /// Bytes.
+    #[must_use]
+    pub fn segment_max_bytes(&self) -> Option<u64> {
+        self.shard.state().defaults.as_ref().map(|defaults| defaults.segment_max_bytes)
+    }
+
     /// The membership that opens each journal file: the voters' Raft ids, big-endian.
     #[must_use]
     pub fn membership(&self) -> Bytes {
@@ -130,6 +139,7 @@ impl NodeRecovery {
             match effect {
                 Effect::Append(append) => work.push(commit::append_work(&append, epoch, applied.stamp.wall)),
                 Effect::Ledger(ledger) => work.push(commit::ledger_work(&ledger)),
+                Effect::SegmentBytes(bytes) => work.push(SegmentWork::SegmentBytes(bytes)),
                 Effect::TopicDeleted(topic) => work.push(SegmentWork::DropTopic(topic)),
                 // Nobody was connected to the process that is gone: what it had to send and tell is void.
                 Effect::Deliver(_) | Effect::PathDeleted(_) | Effect::MemberEnded { .. } | Effect::PathMoved(_) => {}

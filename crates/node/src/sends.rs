@@ -6,6 +6,8 @@ use std::collections::{BTreeMap, VecDeque};
 
 use crate::output::Delivery;
 use crate::reply::Failure;
+use crate::request::Unsent;
+use crate::unreadable::HeldBack;
 
 /// Where messages go.
 pub(crate) type Destination = (ConnectionId, u16);
@@ -46,8 +48,8 @@ pub(crate) enum Slot {
     Ready(Box<Delivery>),
     /// Its record is not in memory.
     Missing(Box<Unread>),
-    /// Its record cannot be read: its lease runs to its end.
-    Unreadable,
+    /// Its record cannot be read: it is held.
+    Unreadable(Seq),
 }
 
 /// A delivery without its record.
@@ -59,12 +61,20 @@ pub(crate) struct Unread {
     pub(crate) position: mortarmq_types::Position,
 }
 
+impl Unread {
+    /// This delivery as one whose record cannot be read.
+    pub(crate) fn held_in(&self, partition: Partition, reason: String) -> HeldBack {
+        let lease = Unsent { partition, seq: self.lease.seq, delivery_id: self.lease.delivery_id };
+        HeldBack { lease, reason }
+    }
+}
+
 impl Batch {
     /// The first run of consecutive messages whose records are missing.
     pub(crate) fn missing(&self) -> Option<(Seq, Seq)> {
         let mut missing = self.messages.iter().filter_map(|slot| match slot {
             Slot::Missing(unread) => Some(unread.lease.seq),
-            Slot::Ready(_) | Slot::Unreadable => None,
+            Slot::Ready(_) | Slot::Unreadable(_) => None,
         });
         let first = missing.next()?;
         let mut end = first.next();

@@ -4,7 +4,7 @@
 use mortarmq_delivery::Fact;
 use mortarmq_shard::Stretch;
 use mortarmq_types::{Partition, PathId, Seq};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// Entries read at once.
 pub(crate) const READ_ENTRIES: u32 = 4096;
@@ -19,6 +19,8 @@ pub(crate) type Place = (PathId, Partition);
 pub(crate) struct Stretches {
     places: BTreeMap<Place, Ahead>,
     reads: BTreeMap<u64, Place>,
+    /// Those of them that read records, because the index is damaged.
+    of_records: BTreeSet<u64>,
 }
 
 #[derive(Debug, Default)]
@@ -57,18 +59,37 @@ impl Stretches {
         self.reads.insert(ticket, place);
     }
 
-    /// A read failed: it is tried again when the path is looked at next. Says whether it was one of these.
-    pub(crate) fn read_failed(&mut self, ticket: u64) -> bool {
-        let Some(place) = self.reads.remove(&ticket) else { return false };
+    /// Notes that the records are read in place of the index.
+    pub(crate) fn reading_records(&mut self, ticket: u64, place: Place) {
+        self.reading(ticket, place);
+        self.of_records.insert(ticket);
+    }
+
+    /// A read failed. Says whose it was, if it was one of these, and whether it was one of records: then there is no other
+    /// way, and it is tried again when the path is looked at next.
+    pub(crate) fn read_failed(&mut self, ticket: u64) -> Option<(Place, bool)> {
+        let place = self.reads.remove(&ticket)?;
         if let Some(ahead) = self.places.get_mut(&place) {
             ahead.reading = false;
         }
-        true
+        Some((place, self.of_records.remove(&ticket)))
+    }
+
+    /// Whether a read is one of records in place of the index.
+    pub(crate) fn is_of_records(&self, ticket: u64) -> bool {
+        self.of_records.contains(&ticket)
+    }
+
+    /// The message of which nothing is known yet.
+    pub(crate) fn next_unread(&self, place: Place) -> Option<Seq> {
+        let ahead = self.places.get(&place)?;
+        Some(ahead.first.plus(ahead.facts.len() as u64))
     }
 
     /// Takes in what was read; says whose it is if there was anything. What does not follow on is dropped and read again.
     pub(crate) fn read_done(&mut self, ticket: u64, entries: &[mortarmq_storage::IndexEntry]) -> Option<Place> {
         let place = self.reads.remove(&ticket)?;
+        self.of_records.remove(&ticket);
         let ahead = self.places.get_mut(&place)?;
         ahead.reading = false;
         for entry in entries {

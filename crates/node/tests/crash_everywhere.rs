@@ -136,6 +136,7 @@ fn handle(rig: &mut Rig, record: &mut Record, salt: u64) -> Result<(), Crashed> 
             SettleKind::Nack { .. } => drop(record.nacked.insert(delivery.delivery_id)),
             SettleKind::Release => record.released = true,
             SettleKind::Extend => {}
+            SettleKind::Hold { .. } | SettleKind::Resume => unreachable!("what only the broker says"),
         }
         let is_ack = kind == SettleKind::Ack;
         let replies = rig.ask(CONNECTION, vec![settle(1, &delivery, kind)])?;

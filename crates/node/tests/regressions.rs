@@ -150,3 +150,20 @@ fn p9_balance_is_told_while_other_connections_write() {
     let reply = rig.query(Query::Balance { topic: None }).expect("no crash");
     assert!(reply.result.is_ok());
 }
+
+#[test]
+fn p4_a_member_that_joined_just_before_a_crash_is_lost_in_time() {
+    // The end of the log is applied after the office was taken; members that joined in it had no session, and were never
+    // missed: what they held by pushes stayed theirs, and they stayed for ever.
+    let disk = MemoryDisk::new();
+    let mut rig = Rig::start(&disk, RigOptions::default()).expect("a fresh disk");
+    rig.connect(CONNECTION);
+    let topic = rig.declare("orders", 1).expect("no crash");
+    rig.ask(CONNECTION, vec![subscribe(topic, "billing", 1, 70, 10)]).expect("no crash");
+    drop(rig);
+    let mut rig = Rig::start(&disk, RigOptions::default()).expect("the journal is sound");
+    let members = |rig: &Rig| rig.node.shard().state().paths.values().map(|path| path.members.len()).sum::<usize>();
+    assert_eq!(members(&rig), 1);
+    rig.pass(11_000).expect("no crash");
+    assert_eq!(members(&rig), 0, "its session time was 10 s");
+}

@@ -36,6 +36,9 @@ pub struct Config {
     pub journal_keep_bytes: u64,
     /// A checkpoint is taken after so many bytes of journal.
     pub snapshot_journal_bytes: u64,
+    /// The size at which a new segment or ledger file is begun. Only the first start of a cluster reads it; from then on
+    /// the catalog has it.
+    pub segment_max_bytes: u64,
     /// The longest that a PULL waits, whatever it asks for.
     ///
     /// # Units
@@ -232,6 +235,7 @@ impl Settings {
             journal_file_bytes: value("journal_file_bytes").number(),
             journal_keep_bytes: value("journal_keep_bytes").number(),
             snapshot_journal_bytes: value("snapshot_journal_bytes").number(),
+            segment_max_bytes: value("segment_max_bytes").number(),
             poll_max_wait_ms: value("poll_max_wait_ms").number(),
             publish_timeout_ms: value("publish_timeout_ms").number(),
             max_pending_bytes: value("max_pending_bytes").number(),

@@ -59,9 +59,10 @@ fn read(reader: &SegmentReader, job: &ReadJob) -> Result<ReadResult, ReadError> 
             reader.read_index(topic, partition, from, max as usize).map(ReadResult::Index)
         }
         ReadJob::Life { topic, partition, seq } => {
-            let records = reader.read_records(topic, partition, seq, seq.next(), 0)?;
-            let record = records.into_iter().find(|record| record.seq == seq);
-            Ok(ReadResult::Life(record, reader.read_ledger(topic, partition, seq)?))
+            let records = reader.read_records(topic, partition, seq, seq.next(), 0);
+            let record = records.map(|records| records.into_iter().find(|record| record.seq == seq));
+            let ledger = reader.read_ledger(topic, partition, seq)?;
+            Ok(ReadResult::Life { record: record.map_err(|error| chain(&error)), ledger })
         }
     }
 }

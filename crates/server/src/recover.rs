@@ -61,6 +61,9 @@ pub(crate) fn recover(config: &Config) -> Result<Recovered, StartError> {
         }
     }
     .map_err(StartError::Node)?;
+    if let Some(bytes) = recovery.segment_max_bytes() {
+        segments.set_segment_bytes(bytes);
+    }
     let options = JournalOptions { file_bytes: config.journal_file_bytes, ..JournalOptions::new(ShardId::ZERO) };
     let membership = recovery.membership();
     let (journal, found) = Journal::recover(disk, data_dir, options, membership, covered, &mut |batch| {
@@ -73,6 +76,14 @@ pub(crate) fn recover(config: &Config) -> Result<Recovered, StartError> {
     })
     .map_err(StartError::Journal)?;
     flush(&mut segments, WAITS, || false).map_err(StartError::Segments)?;
+    if let Some(bytes) = recovery.segment_max_bytes().filter(|bytes| *bytes != config.segment_max_bytes) {
+        let configured = config.segment_max_bytes;
+        tracing::info!(
+            bytes,
+            configured,
+            "segment_max_bytes is what the catalog says, not what the configuration does"
+        );
+    }
     let node = recovery.finish(NodeClock.now()).map_err(StartError::Node)?;
     if let Some(torn) = &found.torn {
         tracing::warn!(
@@ -97,6 +108,7 @@ fn node_config(config: &Config) -> Result<NodeConfig, StartError> {
     node.publish_timeout_ms = config.publish_timeout_ms;
     node.checkpoint_after_bytes = config.snapshot_journal_bytes;
     node.journal_keep_bytes = config.journal_keep_bytes;
+    node.initial.segment_max_bytes = config.segment_max_bytes;
     Ok(node)
 }
 

@@ -158,6 +158,7 @@ pub(crate) fn take(writer: &mut SegmentWriter, work: Vec<SegmentWork>) -> Result
             SegmentWork::Ledger(event) => {
                 writer.append_ledger(std::slice::from_ref(&event)).map_err(SegmentError::Append)?;
             }
+            SegmentWork::SegmentBytes(bytes) => writer.set_segment_bytes(bytes),
             SegmentWork::DropTopic(topic) => writer.drop_topic(topic),
         }
     }

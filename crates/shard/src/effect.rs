@@ -15,6 +15,8 @@ pub enum Effect {
     Deliver(DeliverEffect),
     /// Append to the history of deliveries.
     Ledger(LedgerEffect),
+    /// Begin new segment and ledger files at this size from now on, in bytes.
+    SegmentBytes(u64),
     /// Remove the files of a topic.
     TopicDeleted(TopicIncarnation),
     /// A path is gone with its topic.

@@ -269,12 +269,22 @@ pub struct Defaults {
     pub producer_idle_ms: u64,
     /// Entries of producers and of passed-over messages that the shard keeps.
     pub state_entries_max: u64,
+    /// The size at which a new segment or ledger file is begun.
+    ///
+    /// # Units
+    /// Bytes.
+    pub segment_max_bytes: u64,
 }
 
 impl Defaults {
     /// The values of this build.
-    pub const BUILD: Self =
-        Self { apply_version: 1, producer_window: 1024, producer_idle_ms: 86_400_000, state_entries_max: 8_000_000 };
+    pub const BUILD: Self = Self {
+        apply_version: 1,
+        producer_window: 1024,
+        producer_idle_ms: 86_400_000,
+        state_entries_max: 8_000_000,
+        segment_max_bytes: 64 << 20,
+    };
 }
 
 /// The settings of one topic.

@@ -30,15 +30,17 @@ const RULES: PathRules = PathRules {
     max_attempts: 0,
 };
 const NOW: Now = Now { cluster: ClusterTime::new(50), lease: LeaseTime::new(40) };
-const LAST_SEQ: Seq = Seq::new(9);
+const LAST_SEQ: Seq = Seq::new(10);
 
-/// 1 to 8 were leased together; 2 and 4 are acked, 3 given back, 5 (and with it 8) nacked, the rest is held.
+/// 1 to 9 were leased together; 2 and 4 are acked, 3 given back, 5 (and with it 8) nacked, 9 cannot be read, the rest is
+/// leased.
 fn path() -> PathPartition {
-    let limits = LeaseLimits { messages: 8, bytes: 100, steps: 100, first_may_exceed_bytes: false };
+    let limits = LeaseLimits { messages: 9, bytes: 100, steps: 100, first_may_exceed_bytes: false };
     let request = LeaseRequest { member: MemberId::new(1), grant: Grant::Push, limits, last_seq: LAST_SEQ, now: NOW };
     let (mut path, mut last_delivery_id) = (PathPartition::new(Seq::FIRST), DeliveryId::ZERO);
     path.lease(&request, &RULES, &Keys, &mut last_delivery_id, &mut Vec::new());
-    let settles = [(2, Settle::Ack), (3, Settle::Release), (4, Settle::Ack), (5, Settle::Nack { delay_ms: 0 })];
+    let nack = Settle::Nack { delay_ms: 0 };
+    let settles = [(2, Settle::Ack), (3, Settle::Release), (4, Settle::Ack), (5, nack), (9, Settle::Hold)];
     for (seq, how) in settles {
         path.settle(Seq::new(seq), DeliveryId::new(seq), how, &RULES, NOW, &mut Vec::new()).expect("it is leased");
     }
@@ -74,7 +76,7 @@ fn p6_a_repeated_ack_is_ok_after_a_restart() {
     restored.check(LAST_SEQ);
     let (seq, id, now) = (Seq::new(4), DeliveryId::new(4), Now { cluster: ClusterTime::new(60_000), ..NOW });
     assert_eq!(restored.settle(seq, id, Settle::Ack, &RULES, now, &mut Vec::new()), Ok(Settled::Again));
-    assert_eq!(restored.latest_delivery(), DeliveryId::new(8));
+    assert_eq!(restored.latest_delivery(), DeliveryId::new(9));
     assert_eq!(restored.latest_run(), NOW.cluster);
 }
 
@@ -93,7 +95,7 @@ fn damage_that_a_checksum_would_not_show_is_named_by_field() {
     assert_eq!(refused(|path| path.start = Seq::ZERO), "start");
     assert_eq!(refused(|path| path.position = Seq::ZERO), "position");
     assert_eq!(refused(|path| path.position = Seq::new(NUMBER_MAX + 1)), "position");
-    assert_eq!(refused(|path| path.position = Seq::new(10)), "delivered");
+    assert_eq!(refused(|path| path.position = Seq::new(11)), "delivered");
     assert_eq!(refused(|path| path.delivered += 1), "delivered");
     assert_eq!(refused(|path| path.retries_by[0] = 1), "retries");
     assert_eq!(refused(|path| path.retries_by[2] = u64::MAX), "retries");
@@ -116,7 +118,7 @@ fn p5_p6_p8_leases_that_cannot_be_are_refused() {
     assert_eq!(refused(|path| path.order = Order::None), "ordered");
     assert_eq!(refused(|path| path.runs.remember(Seq::new(1), DeliveryId::new(20), Kind::Ack, NOW.cluster)), "seq");
     let beyond = |path: &mut PathPartition| {
-        path.runs.remember(Seq::new(9), DeliveryId::new(20), Kind::Ack, NOW.cluster);
+        path.runs.remember(Seq::new(10), DeliveryId::new(20), Kind::Ack, NOW.cluster);
     };
     assert_eq!(refused(beyond), "first_seq");
 }

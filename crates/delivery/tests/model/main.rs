@@ -181,6 +181,8 @@ impl Pair<'_> {
             Settle::Nack { .. } => "nack",
             Settle::Release => "release",
             Settle::Extend => "extend",
+            Settle::Hold => "hold",
+            Settle::Resume => "resume",
         };
         match answer {
             Ok(Settled::Done) => self.saw(format!("{what} done")),
@@ -201,6 +203,8 @@ impl Pair<'_> {
         assert_eq!(real.passed_over(), passed.len() as u64);
         assert_eq!(real.in_flight(), model.leased().len() as u64);
         assert_eq!(real.scheduled(), model.scheduled().len() as u64);
+        let held: Vec<u64> = passed.iter().copied().filter(|seq| model.message(*seq).status == Status::Held).collect();
+        assert_eq!(real.held().map(|(seq, _)| seq.get()).collect::<Vec<_>>(), held);
         assert_eq!(real.ready_messages(), model.ready(u64::MAX).len() as u64);
         for cause in Cause::ALL {
             let retries = model.retries.iter().filter(|retry| *retry == cause).count() as u64;
@@ -233,7 +237,7 @@ impl Pair<'_> {
         assert_eq!((entry.attempt.get(), entry.cause), (message.attempt, message.cause), "message {seq}");
         assert_eq!(entry.previous.get(), previous, "message {seq}");
         match (&entry.state, message.status) {
-            (State::Waiting, Status::Waiting) => {}
+            (State::Waiting, Status::Waiting) | (State::Held, Status::Held) => {}
             (State::Scheduled { due }, Status::Scheduled(model_due)) => assert_eq!(due.get(), model_due),
             (State::Leased(lease), Status::Leased) => {
                 let delivery = message.deliveries.last().unwrap();
@@ -278,6 +282,8 @@ fn settle() -> impl Strategy<Value = Command> {
         3 => delay.prop_map(|delay_ms| Settle::Nack { delay_ms }),
         2 => Just(Settle::Release),
         1 => Just(Settle::Extend),
+        1 => Just(Settle::Hold),
+        1 => Just(Settle::Resume),
     ];
     let any_number = prop_oneof![6 => 0_u64..40, 1 => Just(u64::MAX), 1 => any::<u64>()];
     let twist = prop_oneof![
@@ -387,6 +393,12 @@ const REACHED: &[&str] = &[
     "release again",
     "extend done",
     "extend unknown",
+    "hold done",
+    "hold unknown",
+    "hold ended several",
+    "hold Held",
+    "resume done",
+    "resume unknown",
     "nack ended several",
     "release ended several",
     "due ended several",

@@ -32,6 +32,8 @@ pub(crate) enum Status {
     Waiting,
     Scheduled(u64),
     Leased,
+    /// It cannot be read.
+    Held,
     Acked,
 }
 
@@ -53,6 +55,7 @@ pub(crate) enum Why {
     Nacked(u32),
     GivenBack,
     Follower,
+    Unreadable,
 }
 
 impl Model {
@@ -98,7 +101,7 @@ impl Model {
     pub(crate) fn scheduled(&self) -> Vec<(u64, u64)> {
         let due = |seq: u64| match self.message(seq).status {
             Status::Scheduled(due) => Some((due, seq)),
-            Status::Waiting | Status::Leased | Status::Acked => None,
+            Status::Waiting | Status::Leased | Status::Held | Status::Acked => None,
         };
         let mut all: Vec<(u64, u64)> = self.passed().into_iter().filter_map(due).collect();
         all.sort_unstable();
@@ -239,6 +242,14 @@ impl Model {
             return vec![Err(SettleError::Unknown)];
         }
         let message = self.message_mut(seq);
+        if how == Settle::Resume {
+            let is_held = message.status == Status::Held && message.deliveries.last().is_some_and(|last| last.id == id);
+            if !is_held {
+                return vec![Err(SettleError::Unknown)];
+            }
+            message.status = Status::Waiting;
+            return vec![Ok(Settled::Done)];
+        }
         let is_live = message.status == Status::Leased && message.deliveries.last().is_some_and(|last| last.id == id);
         if !is_live {
             return message.answer_past(id, how, now.cluster.get());
@@ -252,7 +263,8 @@ impl Model {
             delivery.deadline = now.lease.get() + rules.lease_ms;
             return vec![Ok(Settled::Done)];
         }
-        delivery.settled = Some((how, now.cluster.get()));
+        // What the broker says itself is never repeated.
+        delivery.settled = (how != Settle::Hold).then_some((how, now.cluster.get()));
         match how {
             Settle::Ack => {
                 ended.push(self.ended(seq, End::Acked));
@@ -261,7 +273,8 @@ impl Model {
             }
             Settle::Nack { delay_ms } => self.fail(seq, Why::Nacked(delay_ms), rules, now, real, ended),
             Settle::Release => self.fail(seq, Why::GivenBack, rules, now, real, ended),
-            Settle::Extend => unreachable!(),
+            Settle::Hold => self.fail(seq, Why::Unreadable, rules, now, real, ended),
+            Settle::Extend | Settle::Resume => unreachable!(),
         }
         vec![Ok(Settled::Done)]
     }
@@ -360,7 +373,8 @@ impl Model {
         real: &PathPartition,
         ended: &mut Vec<Ended>,
     ) {
-        ended.push(self.ended(seq, End::Ended(why.cause())));
+        let end = if why == Why::Unreadable { End::Held } else { End::Ended(why.cause()) };
+        ended.push(self.ended(seq, end));
         let message = self.message_mut(seq);
         message.cause = why.cause();
         match why {
@@ -369,16 +383,17 @@ impl Model {
                 message.given_back = 0;
             }
             Why::GivenBack => message.given_back += 1,
-            Why::Follower => {}
+            Why::Follower | Why::Unreadable => {}
         }
         let times = match why {
             Why::Expired | Why::Lost | Why::Nacked(_) => message.attempt,
             Why::GivenBack => message.given_back,
-            Why::Follower => 0,
+            Why::Follower | Why::Unreadable => 0,
         };
         let now = now.cluster.get();
         message.status = match why {
             Why::Nacked(delay_ms) if delay_ms > 0 => Status::Scheduled(now + u64::from(delay_ms)),
+            Why::Unreadable => Status::Held,
             _ if times < 2 => Status::Waiting,
             _ => backed_off(now, (1..times - 1).fold(rules.backoff_base_ms, |wait, _| wait * 2), rules, seq, real),
         };
@@ -428,7 +443,7 @@ impl Why {
             Self::Expired => Cause::LeaseExpired,
             Self::Lost => Cause::ConsumerLost,
             Self::Nacked(_) => Cause::Nacked,
-            Self::GivenBack | Self::Follower => Cause::Released,
+            Self::GivenBack | Self::Follower | Self::Unreadable => Cause::Released,
         }
     }
 }
@@ -439,6 +454,8 @@ fn kind(how: Settle) -> u8 {
         Settle::Nack { .. } => 1,
         Settle::Release => 2,
         Settle::Extend => 3,
+        Settle::Hold => 4,
+        Settle::Resume => 5,
     }
 }
 
@@ -451,7 +468,7 @@ fn backed_off(now: u64, wait: u64, rules: &PathRules, seq: u64, real: &PathParti
             assert!(range.contains(due), "message {seq} is due at {due}, not in {range:?}");
             Status::Scheduled(due.get())
         }
-        State::Waiting | State::Leased(_) => {
+        State::Waiting | State::Leased(_) | State::Held => {
             assert!(full < 2, "message {seq} does not wait {full} ms");
             Status::Waiting
         }

@@ -140,6 +140,7 @@ fn group_stats() -> GroupStats {
         dropped_by: BTreeMap::new(),
         in_flight: 12,
         scheduled: 3,
+        unreadable: 0,
         retries_by: BTreeMap::from([("nacked", 4)]),
         state: "active",
         partitions: vec![GroupPartitionStats { partition: 0, floor: 376, depth: 125 }],

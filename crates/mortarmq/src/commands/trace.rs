@@ -99,8 +99,9 @@ pub(crate) fn print(trace: &Trace, args: RowArgs) -> Result<(), Failure> {
 
 fn row(event: &Event) -> Vec<Cell> {
     vec![
-        Cell::Text(utc(event.time_ms)),
-        Cell::Number(event.commit_index),
+        // Without a time the record cannot be read, and what it knew is not known.
+        if event.time_ms == 0 { Cell::Absent } else { Cell::Text(utc(event.time_ms)) },
+        if event.time_ms == 0 { Cell::Absent } else { Cell::Number(event.commit_index) },
         Cell::Text(event.path.clone()),
         Cell::Text(event.stage.clone()),
         Cell::number(event.delivery_id),

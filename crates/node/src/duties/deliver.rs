@@ -1,6 +1,7 @@
 //! `Deliver`: messages for members with credit and for parked pulls. It joins the batch of the publishes that feed it
 //! and of the settles that free its credit, so that a message costs one fsync from producer to consumer.
 
+use mortarmq_delivery::PathPartition;
 use mortarmq_shard::command::{Deliver, STEPS_MAX};
 use mortarmq_shard::{Command, DeliverEffect, Grant, Path, Stretch};
 use mortarmq_types::{MemberId, Partition, PathId};
@@ -122,7 +123,7 @@ impl Node {
             }
             if self.open.settled.contains(&id) {
                 // A settle may free what waits behind its key, or room below the limit.
-                let idle = partition.passed_over().saturating_sub(partition.in_flight() + partition.scheduled());
+                let idle = partition.passed_over().saturating_sub(still(partition));
                 waiting += idle + u64::from(partition.passed_over() >= limit);
             }
         }
@@ -238,4 +239,9 @@ impl Node {
         let count = u16::try_from(pull.got_messages).expect("max_messages has 16 bits");
         self.end_pull(pull.connection, pull.subscription, Ok(count));
     }
+}
+
+/// Messages that no settle of others sets free.
+fn still(partition: &PathPartition) -> u64 {
+    partition.in_flight() + partition.scheduled() + partition.unreadable()
 }

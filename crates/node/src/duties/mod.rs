@@ -14,6 +14,7 @@ impl Node {
     pub(crate) fn add_leader_commands(&mut self, now: Now) {
         self.add_defaults();
         self.add_lost_members(now);
+        self.add_retries();
         self.add_delivers();
     }
 

@@ -76,6 +76,8 @@ pub struct GroupStats {
     pub in_flight: u64,
     /// Messages that wait for their next attempt.
     pub scheduled: u64,
+    /// Messages that are held because their record is damaged.
+    pub unreadable: u64,
     /// Deliveries after the first by cause; causes without any are left out.
     pub retries_by: BTreeMap<&'static str, u64>,
     /// `active` with members, else `empty`.
@@ -142,6 +144,7 @@ pub(crate) fn group_stats(state: &State, path: &Path) -> GroupStats {
         dropped_by: BTreeMap::new(),
         in_flight: path.partitions.iter().map(|partition| partition.in_flight()).sum(),
         scheduled: path.partitions.iter().map(|partition| partition.scheduled()).sum(),
+        unreadable: path.partitions.iter().map(|partition| partition.unreadable()).sum(),
         retries_by: Cause::ALL
             .iter()
             .filter(|cause| **cause != Cause::First && retries(**cause) > 0)

@@ -42,7 +42,8 @@ pub struct TraceEvent {
 pub struct TraceStanding {
     /// `topic/group`.
     pub path: String,
-    /// `pending`, `leased`, `scheduled`, `acked` or `not_owed` (it lies before the group's start).
+    /// `pending`, `leased`, `scheduled`, `unreadable` (its record is damaged), `acked` or `not_owed` (it lies before the
+    /// group's start).
     pub standing: &'static str,
 }
 
@@ -59,6 +60,7 @@ pub(crate) fn standing(state: &State, topic: TopicIncarnation, partition: Partit
                 Some(Standing::Waiting) => "pending",
                 Some(Standing::Scheduled { .. }) => "scheduled",
                 Some(Standing::Leased(_)) => "leased",
+                Some(Standing::Held) => "unreadable",
                 None if seq >= path.position() => "pending",
                 None if seq < path.start() => "not_owed",
                 None => "acked",

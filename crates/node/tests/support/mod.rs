@@ -73,10 +73,19 @@ pub(crate) struct RigOptions {
     pub(crate) checkpoint_after_bytes: u64,
 }
 
+impl RigOptions {
+    pub(crate) const DEFAULT: Self = Self {
+        boot: 1,
+        now: Now { monotonic: MonotonicTime::new(1_000_000), wall: WallTime::new(1_700_000_000_000) },
+        journal_file_bytes: 1 << 20,
+        recent_bytes: 64 << 20,
+        checkpoint_after_bytes: 1 << 30,
+    };
+}
+
 impl Default for RigOptions {
     fn default() -> Self {
-        let now = Now { monotonic: MonotonicTime::new(1_000_000), wall: WallTime::new(1_700_000_000_000) };
-        Self { boot: 1, now, journal_file_bytes: 1 << 20, recent_bytes: 64 << 20, checkpoint_after_bytes: 1 << 30 }
+        Self::DEFAULT
     }
 }
 
@@ -91,7 +100,8 @@ impl Rig {
         config.recent_bytes = options.recent_bytes;
         config.checkpoint_after_bytes = options.checkpoint_after_bytes;
         config.journal_keep_bytes = 0;
-        let segment_options = SegmentOptions { segment_bytes: 1 << 16, push_bytes: 1 << 16 };
+        config.initial.segment_max_bytes = 1 << 16;
+        let segment_options = SegmentOptions { push_bytes: 1 << 16, ..SegmentOptions::default() };
         let mut segments = SegmentWriter::open(shared.clone(), &data_dir, segment_options).map_err(crashed)?;
         let loaded = load_checkpoint(disk, &data_dir).map_err(crashed)?;
         let covered = loaded.as_ref().map(|loaded| Covered { log_index: loaded.meta.log_index });
@@ -105,6 +115,9 @@ impl Rig {
                 NodeRecovery::new(config).map_err(crashed)?
             }
         };
+        if let Some(bytes) = recovery.segment_max_bytes() {
+            segments.set_segment_bytes(bytes);
+        }
         let membership = recovery.membership();
         let journal_options = JournalOptions {
             shard: ShardId::ZERO,
@@ -258,10 +271,8 @@ impl Rig {
             ReadJob::Life { topic, partition, seq } => {
                 let record = self.reader.read_records(topic, partition, seq, seq.next(), usize::MAX);
                 let events = self.reader.read_ledger(topic, partition, seq);
-                match (record, events) {
-                    (Ok(mut records), Ok(events)) => ReadResult::Life(records.pop(), events),
-                    (Err(error), _) | (_, Err(error)) => failed(error),
-                }
+                let record = record.map(|mut records| records.pop()).map_err(|error| error.to_string());
+                events.map_or_else(failed, |ledger| ReadResult::Life { record, ledger })
             }
         }
     }
@@ -385,6 +396,7 @@ fn write(segments: &mut SegmentWriter, work: Vec<SegmentWork>) -> Result<(), Cra
         match work {
             SegmentWork::Append(record) => segments.append(&[record]).map_err(crashed)?,
             SegmentWork::Ledger(record) => segments.append_ledger(&[record]).map_err(crashed)?,
+            SegmentWork::SegmentBytes(bytes) => segments.set_segment_bytes(bytes),
             SegmentWork::DropTopic(topic) => segments.drop_topic(topic),
         }
     }

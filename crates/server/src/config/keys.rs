@@ -82,7 +82,7 @@ pub const KEYS: &[Key] = &[
     ready("log_level", Kind::Word(&["error", "warn", "info", "debug", "trace"]), "info"),
     ready("log_format", Kind::Word(&["text", "json"]), "text"),
     not_yet("partition_default_count", CATALOG),
-    not_yet("segment_max_bytes", CATALOG),
+    ready("segment_max_bytes", Kind::Bytes(1 << 20, 1 << 30), "64MiB"),
     not_yet("producer_window", CATALOG),
     not_yet("producer_idle_ms", CATALOG),
     not_yet("idempotency_window_ms", CATALOG),

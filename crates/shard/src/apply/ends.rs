@@ -41,9 +41,10 @@ fn happened<'a>(end: &Ended, detail: &'a str) -> Happened<'a> {
     let kind = match end.end {
         End::Acked => LedgerKind::Acked,
         End::Ended(cause) => LedgerKind::LeaseEnded(cause),
+        End::Held => LedgerKind::LeaseEnded(Cause::Released),
     };
-    // The text belongs to the delivery that was refused, not to those of its key that end with it.
-    let is_refused = end.end == End::Ended(Cause::Nacked);
+    // The text belongs to the delivery that was refused or held, not to those of its key that end with it.
+    let is_refused = matches!(end.end, End::Ended(Cause::Nacked) | End::Held);
     Happened {
         kind,
         seq: end.seq,

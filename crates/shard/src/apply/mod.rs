@@ -83,7 +83,7 @@ impl Shard {
 
 fn run(state: &mut State, command: Command, effects: &mut Vec<Effect>) -> Outcome {
     match command {
-        Command::SetDefaults(defaults) => set_defaults::apply(state, defaults),
+        Command::SetDefaults(defaults) => set_defaults::apply(state, defaults, effects),
         Command::CreateTopic(create) => create_topic::apply(state, create),
         Command::DeleteTopic { name } => delete_topic::apply(state, &name, effects),
         Command::Publish(publish) => publish::apply(state, publish, effects),

@@ -41,6 +41,8 @@ fn apply_item(
         SettleKind::Nack { delay_ms, .. } => mortarmq_delivery::Settle::Nack { delay_ms: *delay_ms },
         SettleKind::Release => mortarmq_delivery::Settle::Release,
         SettleKind::Extend => mortarmq_delivery::Settle::Extend,
+        SettleKind::Hold { .. } => mortarmq_delivery::Settle::Hold,
+        SettleKind::Resume => mortarmq_delivery::Settle::Resume,
     };
     let mut ended = Vec::new();
     let mut extended = Vec::new();
@@ -57,7 +59,10 @@ fn apply_item(
             Err(SettleError::Unknown) => SettleCode::Unknown,
         });
     }
-    let detail = if let SettleKind::Nack { error, .. } = &item.kind { error.as_str() } else { "" };
+    let detail = match &item.kind {
+        SettleKind::Nack { error, .. } | SettleKind::Hold { error } => error.as_str(),
+        SettleKind::Ack | SettleKind::Release | SettleKind::Extend | SettleKind::Resume => "",
+    };
     state.retime(id, item.partition);
     ends::book(state, id, item.partition, &ended, detail, effects);
     let happened = extended.into_iter().map(|(seq, delivery_id)| Happened {
@@ -70,4 +75,7 @@ fn apply_item(
         detail: "",
     });
     record(state, id, item.partition, happened, effects);
+    if item.kind == SettleKind::Resume {
+        effects.push(Effect::PathMoved(id));
+    }
 }

@@ -201,6 +201,7 @@ fn put_defaults(out: &mut BytesMut, defaults: &Defaults) {
     out.put_u32(defaults.producer_window);
     out.put_u64(defaults.producer_idle_ms);
     out.put_u64(defaults.state_entries_max);
+    out.put_u64(defaults.segment_max_bytes);
 }
 
 fn get_defaults(fields: &mut Fields) -> Result<Defaults, CommandError> {
@@ -209,6 +210,7 @@ fn get_defaults(fields: &mut Fields) -> Result<Defaults, CommandError> {
         producer_window: fields.u32()?,
         producer_idle_ms: fields.u64()?,
         state_entries_max: fields.u64()?,
+        segment_max_bytes: fields.u64()?,
     })
 }
 
@@ -325,6 +327,11 @@ fn put_settle(out: &mut BytesMut, settle: &Settle) {
             }
             SettleKind::Release => out.put_u8(2),
             SettleKind::Extend => out.put_u8(3),
+            SettleKind::Hold { error } => {
+                out.put_u8(4);
+                put_text(out, error);
+            }
+            SettleKind::Resume => out.put_u8(5),
         }
     }
 }
@@ -345,6 +352,8 @@ fn get_settle(fields: &mut Fields) -> Result<Settle, CommandError> {
                 1 => SettleKind::Nack { delay_ms: fields.u32()?, error: fields.text()? },
                 2 => SettleKind::Release,
                 3 => SettleKind::Extend,
+                4 => SettleKind::Hold { error: fields.text()? },
+                5 => SettleKind::Resume,
                 found => return Err(CommandError::Field { field: "kind", found: u64::from(found) }),
             },
         };

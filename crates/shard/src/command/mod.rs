@@ -213,6 +213,13 @@ pub enum SettleKind {
     Release,
     /// Still at work: begin the lease anew.
     Extend,
+    /// The broker's own: the record cannot be read, so the message is held (failure rule 3).
+    Hold {
+        /// Why, with file and offset.
+        error: String,
+    },
+    /// The broker's own: try a held message again; the item names the delivery that found it unreadable.
+    Resume,
 }
 
 /// Consecutive deliveries of consecutive messages, all settled in one way.

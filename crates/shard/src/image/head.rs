@@ -13,7 +13,7 @@
 //! | has_defaults | 1 | 1 if the defaults follow | |
 //! | apply_version, producer_window | 4, 4 | rules of apply; publishes per producer | replicas that differ |
 //! | producer_idle | 8 | ms | the same |
-//! | state_entries_max | 8 | entries | the same |
+//! | state_entries_max, segment_max_bytes | 8, 8 | entries; bytes | the same |
 //! | ending count | 8 | members that are leaving | |
 //! | ending | n × 17 | path (8), member (8), number of the cause (1), first come first | leases of members that are gone |
 //! | topic count, topics | 8, n × 8 | incarnations, rising | a topic lost or doubled |
@@ -81,6 +81,7 @@ pub(super) fn put<'a>(
         out.put_u32(defaults.producer_window);
         out.put_u64(defaults.producer_idle_ms);
         out.put_u64(defaults.state_entries_max);
+        out.put_u64(defaults.segment_max_bytes);
     }
     out.put_u64(head.ending.len() as u64);
     for (path, member, cause) in &head.ending {
@@ -113,6 +114,7 @@ pub(super) fn take(body: &mut Body) -> Result<(Head, Vec<TopicIncarnation>, Vec<
             producer_window: body.u32()?,
             producer_idle_ms: body.u64()?,
             state_entries_max: body.u64()?,
+            segment_max_bytes: body.u64()?,
         }),
         found => return Err(body.wrong("has_defaults", u64::from(found))),
     };

@@ -115,10 +115,12 @@ fn stretch(random: &mut Random) -> Stretch {
 }
 
 fn item(random: &mut Random) -> SettleItem {
-    let kind = match random.below(4) {
+    let kind = match random.below(6) {
         0 => SettleKind::Ack,
         1 => SettleKind::Nack { delay_ms: random.number_32(1000), error: "é".repeat(600) },
         2 => SettleKind::Release,
+        3 => SettleKind::Hold { error: "segment damaged".to_owned() },
+        4 => SettleKind::Resume,
         _ => SettleKind::Extend,
     };
     SettleItem {

@@ -33,8 +33,8 @@ impl SegmentReader {
     /// one or more before it are returned; the error comes when it is the first that is asked for.
     ///
     /// # Errors
-    /// [`ReadError::Corrupt`] if a checksum fails: of the position, of the record, of the index entry. Nothing of it is
-    /// served (P11).
+    /// [`ReadError::Corrupt`] if a checksum fails, of the position or of the record: nothing of it is served (P11). A
+    /// record whose index entry is damaged is found by those before it.
     pub fn read_records(
         &self,
         topic: TopicIncarnation,
@@ -150,7 +150,10 @@ impl SegmentReader {
         let identity = FileIdentity { topic, partition, kind: Kind::Segment, number: segment.first_seq.get() };
         let path = self.shared.path(&identity);
         // One line more than asked for: where it begins, the last record asked for ends.
-        let lines = self.read_lines((topic, partition), segment, from, segment.end_seq.min(to.next()))?;
+        let lines = match self.read_lines((topic, partition), segment, from, segment.end_seq.min(to.next())) {
+            Ok(lines) => lines,
+            Err(damage) => return self.read_past_index((topic, partition), segment, from, limit, damage),
+        };
         let start = u64::from(lines.first().map_or(0, |line| line.offset));
         let mut ends: Vec<u64> = lines.iter().skip(1).map(|line| u64::from(line.offset)).collect();
         if from.plus(lines.len() as u64) == segment.end_seq {
@@ -186,6 +189,54 @@ impl SegmentReader {
             seq = seq.next();
         }
         Ok(records)
+    }
+
+    /// Reads one record whose index entry is damaged: the records before it lead there. Without a way, the damage.
+    fn read_past_index(
+        &self,
+        (topic, partition): Key,
+        segment: SegmentExtent,
+        seq: Seq,
+        limit: Limit,
+        damage: ReadError,
+    ) -> Result<Vec<StoredRecord>, ReadError> {
+        let identity = FileIdentity { topic, partition, kind: Kind::Segment, number: segment.first_seq.get() };
+        let (mut at, mut offset) = self.sound_line_before((topic, partition), segment, seq);
+        while at < seq {
+            let Ok(end) = self.end_by_position(identity, offset) else { return Err(damage) };
+            (at, offset) = (at.next(), end);
+        }
+        let Ok(end) = self.end_by_position(identity, offset) else { return Err(damage) };
+        if end > segment.bytes {
+            return Err(damage);
+        }
+        if !limit.first_always && end - offset > limit.bytes {
+            return Ok(Vec::new());
+        }
+        let path = self.shared.path(&identity);
+        let mut bytes = vec![0; (end - offset) as usize];
+        let file = self.shared.open(identity)?;
+        file.read_exact_at(&mut bytes, offset).map_err(|source| read_error(&path, offset, source))?;
+        split_record(&mut Bytes::from(bytes), seq, topic, partition)
+            .map(|record| vec![record])
+            .map_err(|what| ReadError::Corrupt { path, offset, what })
+    }
+
+    /// The nearest record before one whose place the index still tells; else the segment's first.
+    fn sound_line_before(&self, key: Key, segment: SegmentExtent, seq: Seq) -> (Seq, u64) {
+        let mut before = seq;
+        for _ in 0..LINES_BACK {
+            if before <= segment.first_seq {
+                break;
+            }
+            before = Seq::new(before.get() - 1);
+            if let Ok(lines) = self.read_lines(key, segment, before, before.next())
+                && let Some(line) = lines.first()
+            {
+                return (before, u64::from(line.offset));
+            }
+        }
+        (segment.first_seq, FILE_HEADER_BYTES as u64)
     }
 
     /// Where a record ends, by its own header.
@@ -261,5 +312,7 @@ fn split_record(
     Ok(StoredRecord { seq, commit_index, epoch, published_at, record })
 }
 
+/// Index entries that are looked at, backwards, for one that is sound.
+const LINES_BACK: u64 = 64;
 /// Index entries read at once: 96 KiB.
 const INDEX_STRETCH: u64 = 4096;

@@ -67,6 +67,11 @@ impl SegmentWriter {
         })
     }
 
+    /// Begins new segments and ledger files at this size from now on; what is begun goes on.
+    pub fn set_segment_bytes(&mut self, bytes: u64) {
+        self.options.segment_bytes = bytes.clamp(1, MAX_SEGMENT_BYTES);
+    }
+
     /// A reader of what this writer writes.
     #[must_use]
     pub fn reader(&self) -> SegmentReader {

@@ -61,7 +61,14 @@ fn samples() -> Vec<Command> {
         }),
         Command::Settle(Settle {
             path: PathId::new(2),
-            items: vec![item(SettleKind::Ack), item(nack), item(SettleKind::Release), item(SettleKind::Extend)],
+            items: vec![
+                item(SettleKind::Ack),
+                item(nack),
+                item(SettleKind::Release),
+                item(SettleKind::Extend),
+                item(SettleKind::Hold { error: "segment damaged".to_owned() }),
+                item(SettleKind::Resume),
+            ],
         }),
     ]
 }
