@@ -9,6 +9,8 @@ use mortarmq_types::{MonotonicTime, NodeId, ShardId, WallTime};
 pub struct NodeConfig {
     /// The node's id.
     pub node_id: NodeId,
+    /// Which life of this node's data this is, from 1: a node whose data was lost comes back with another.
+    pub data_incarnation: u32,
     /// The shard it hosts.
     pub shard: ShardId,
     /// Random, drawn anew by each process: pulls are named with it.
@@ -52,6 +54,7 @@ impl NodeConfig {
     pub fn new(node_id: NodeId, boot_id: [u8; 16], node_incarnation: u64) -> Self {
         Self {
             node_id,
+            data_incarnation: FIRST_DATA_INCARNATION,
             shard: ShardId::ZERO,
             node_incarnation,
             boot_id,
@@ -73,12 +76,11 @@ impl NodeConfig {
     /// The Raft id of this node: node id and incarnation of its data, never 0.
     #[must_use]
     pub(crate) fn raft_id(&self) -> u64 {
-        (u64::from(self.node_id.get()) << 32) | FIRST_DATA_INCARNATION
+        (u64::from(self.node_id.get()) << 32) | u64::from(self.data_incarnation)
     }
 }
 
-/// The first life of a node's data. A node whose data was lost comes back with another.
-const FIRST_DATA_INCARNATION: u64 = 1;
+const FIRST_DATA_INCARNATION: u32 = 1;
 
 /// The driver's clocks at the moment of an input.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

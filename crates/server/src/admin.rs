@@ -49,7 +49,9 @@ impl NodeHandle for AdminHandle {
         let stopping = *self.stopping.borrow();
         let serves = self.shared.status.is_ready.load(Ordering::Relaxed);
         let why = if stopping { "the node is stopping" } else { "the node does not lead" };
-        Readiness { ready: serves && !stopping, why: why.to_owned(), degraded: Vec::new(), stopping }
+        let damaged = self.shared.metrics.scrub_damaged();
+        let rotten = (damaged > 0).then(|| format!("the scrub found {damaged} damaged places: see the log"));
+        Readiness { ready: serves && !stopping, why: why.to_owned(), degraded: rotten.into_iter().collect(), stopping }
     }
 
     async fn metrics(&self) -> String {

@@ -39,6 +39,8 @@ pub struct Config {
     /// The size at which a new segment or ledger file is begun. Only the first start of a cluster reads it; from then on
     /// the catalog has it.
     pub segment_max_bytes: u64,
+    /// How fast the scrub reads everything again, per second; 0 turns it off.
+    pub scrub_bytes_per_s: u64,
     /// The longest that a PULL waits, whatever it asks for.
     ///
     /// # Units
@@ -236,6 +238,7 @@ impl Settings {
             journal_keep_bytes: value("journal_keep_bytes").number(),
             snapshot_journal_bytes: value("snapshot_journal_bytes").number(),
             segment_max_bytes: value("segment_max_bytes").number(),
+            scrub_bytes_per_s: value("scrub_bytes_per_s").number(),
             poll_max_wait_ms: value("poll_max_wait_ms").number(),
             publish_timeout_ms: value("publish_timeout_ms").number(),
             max_pending_bytes: value("max_pending_bytes").number(),

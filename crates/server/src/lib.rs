@@ -6,6 +6,7 @@
 //! | the shard's loop | `shard_loop.rs` | owns the node: events in, outputs out; never blocks |
 //! | journal writer | `journal_thread.rs` | writes and fsyncs batches, one after the other |
 //! | segment writer | `segment_thread.rs` | appends records and ledger events behind the journal |
+//! | scrub | `scrub_thread.rs` | reads everything again, slowly, and names damage |
 //! | read pool | `read_pool.rs` | reads payloads for deliveries, peeks and traces |
 //! | tokio | `listener.rs`, `connection/`, `admin.rs` | sockets and frames, the operator routes |
 //!
@@ -20,6 +21,7 @@ pub mod config;
 mod connection;
 mod event;
 mod fold;
+mod identity;
 mod journal_thread;
 mod listener;
 mod machine;
@@ -29,6 +31,7 @@ mod outlet;
 mod random;
 mod read_pool;
 mod recover;
+mod scrub_thread;
 mod segment_thread;
 pub mod server;
 mod shard_loop;
@@ -40,6 +43,7 @@ mod turn_away;
 pub use mortarmq_storage::{DirectoryLock, Finding, LockError, RealDisk, Summary, VerifyError, verify};
 
 pub use config::{Config, ConfigError, Origin, Source};
+pub use identity::ForeignData;
 pub use open_files::TooFewFiles;
 pub use recover::RecoverySummary;
 pub use segment_thread::SegmentError;

@@ -119,6 +119,23 @@ impl Metrics {
         self.meters.torn_tails_cut.inc();
     }
 
+    /// The scrub read so many bytes again.
+    pub fn count_scrubbed(&self, bytes: u64) {
+        self.meters.scrubbed_bytes.inc_by(bytes);
+    }
+
+    /// The scrub read everything, and found so many damages.
+    pub fn count_scrub_pass(&self, damaged: u64) {
+        self.meters.scrub_passes.inc();
+        self.meters.scrub_damaged.set(i64::try_from(damaged).unwrap_or(i64::MAX));
+    }
+
+    /// Damages that the last whole pass of the scrub found.
+    #[must_use]
+    pub fn scrub_damaged(&self) -> u64 {
+        u64::try_from(self.meters.scrub_damaged.get()).unwrap_or(0)
+    }
+
     /// The text of one scrape.
     #[must_use]
     pub fn render(&self, scrape: &Scrape<'_>) -> String {

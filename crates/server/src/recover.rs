@@ -5,13 +5,14 @@ use std::time::Instant;
 
 use mortarmq_node::{Node, NodeConfig, NodeRecovery};
 use mortarmq_storage::{
-    Covered, Disk, Journal, JournalOptions, RealDisk, RecoverStop, SegmentOptions, SegmentWriter, TornTail,
+    Covered, Disk, Identity, Journal, JournalOptions, RealDisk, RecoverStop, SegmentOptions, SegmentWriter, TornTail,
     load_checkpoint,
 };
 use mortarmq_types::ShardId;
 
 use crate::clock::{NodeClock, boot_id};
 use crate::config::Config;
+use crate::identity;
 use crate::segment_thread::{FLUSH_BYTES, flush, take};
 use crate::server::StartError;
 use crate::threads::chain;
@@ -44,6 +45,7 @@ pub(crate) fn recover(config: &Config) -> Result<Recovered, StartError> {
     let begun = Instant::now();
     let disk: Arc<dyn Disk> = Arc::new(RealDisk);
     let data_dir = &config.data_dir;
+    let identity = identity::claim(&*disk, data_dir, config.node_id).map_err(StartError::ForeignData)?;
     let is_new =
         !Journal::exists(&*disk, data_dir).map_err(|source| StartError::DataDir { path: data_dir.clone(), source })?;
     let loaded = load_checkpoint(&*disk, data_dir).map_err(StartError::Checkpoint)?;
@@ -53,11 +55,11 @@ pub(crate) fn recover(config: &Config) -> Result<Recovered, StartError> {
     let mut recovery = match loaded {
         Some(loaded) => {
             segments.restore(&loaded.files).map_err(StartError::Checkpoint)?;
-            NodeRecovery::from_checkpoint(node_config(config)?, &loaded.meta, loaded.image)
+            NodeRecovery::from_checkpoint(node_config(config, &identity)?, &loaded.meta, loaded.image)
         }
         None => {
             segments.reset().map_err(StartError::Folder)?;
-            NodeRecovery::new(node_config(config)?)
+            NodeRecovery::new(node_config(config, &identity)?)
         }
     }
     .map_err(StartError::Node)?;
@@ -100,10 +102,11 @@ pub(crate) fn messages(node: &Node) -> u64 {
     topics.flat_map(|topic| &topic.partitions).map(|partition| partition.last_seq.get()).sum()
 }
 
-fn node_config(config: &Config) -> Result<NodeConfig, StartError> {
+fn node_config(config: &Config, identity: &Identity) -> Result<NodeConfig, StartError> {
     let boot_id = boot_id().map_err(StartError::Boot)?;
     let incarnation = getrandom::u64().map_err(|error| StartError::Random(error.to_string()))?;
     let mut node = NodeConfig::new(config.node_id, boot_id, incarnation);
+    node.data_incarnation = identity.incarnation;
     node.max_pending_bytes = config.max_pending_bytes;
     node.publish_timeout_ms = config.publish_timeout_ms;
     node.checkpoint_after_bytes = config.snapshot_journal_bytes;

@@ -10,7 +10,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use mortarmq_node::NodeError;
-use mortarmq_storage::{CheckpointError, DirectoryLock, FolderError, JournalError, LockError};
+use mortarmq_storage::{CheckpointError, DirectoryLock, Disk, FolderError, JournalError, LockError, RealDisk};
 use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
 use tokio::sync::{Semaphore, mpsc, watch};
@@ -20,6 +20,7 @@ use crate::admin_listener::AdminListener;
 use crate::config::Config;
 use crate::connection::session::Identity;
 use crate::event::Event;
+use crate::identity::ForeignData;
 use crate::listener::ClientListener;
 use crate::metrics::Metrics;
 use crate::open_files::{Places, TooFewFiles, places};
@@ -27,7 +28,7 @@ use crate::recover::{Recovered, RecoverySummary, recover};
 use crate::segment_thread::SegmentError;
 use crate::shard_loop::{Channels, ShardLoop};
 use crate::shared::{Shared, Status};
-use crate::{journal_thread, read_pool, segment_thread, threads};
+use crate::{journal_thread, read_pool, scrub_thread, segment_thread, threads};
 
 /// Starts nodes.
 #[derive(Clone, Copy, Debug)]
@@ -56,6 +57,8 @@ struct Process {
     /// Says that all connections are closed.
     all_closed: mpsc::Receiver<()>,
     shared: Arc<Shared>,
+    /// The scrub ends with it.
+    scrub: std_mpsc::Sender<()>,
     threads: Vec<JoinHandle<()>>,
     _lock: DirectoryLock,
 }
@@ -74,6 +77,9 @@ pub enum StartError {
         /// What the system said.
         source: io::Error,
     },
+    /// The data is not this node's, or it cannot be told whose it is.
+    #[error("the data cannot be used by this node")]
+    ForeignData(#[source] ForeignData),
     /// The checkpoint, or a file that it lists, is damaged or cannot be read.
     #[error("the checkpoint cannot be used")]
     Checkpoint(#[source] CheckpointError),
@@ -143,6 +149,10 @@ impl Server {
         threads.push(thread);
         let (reads, pool) = read_pool::start(&reader, &events).map_err(StartError::Thread)?;
         threads.extend(pool);
+        let disk: Arc<dyn Disk> = Arc::new(RealDisk);
+        let scrub = scrub_thread::start(disk, config.data_dir.clone(), config.scrub_bytes_per_s, Arc::clone(&metrics));
+        let (scrub, thread) = scrub.map_err(StartError::Thread)?;
+        threads.push(thread);
         let (ready, is_ready) = std_mpsc::sync_channel(1);
         let channels = Channels { events: inbox, journal, segments, reads, ready };
         let shard_loop = ShardLoop::new(node, channels, Arc::clone(&status));
@@ -153,7 +163,7 @@ impl Server {
         let (stop, stopping) = watch::channel(false);
         let (alive, all_closed) = mpsc::channel(1);
         let runtime = runtime().map_err(StartError::Thread)?;
-        let process = Process { runtime, stop, all_closed, shared, threads, _lock: lock };
+        let process = Process { runtime, stop, all_closed, shared, scrub, threads, _lock: lock };
         let listening = match is_ready.recv_timeout(READY_TIME) {
             Ok(messages) => {
                 let recovery = RecoverySummary { is_new, messages, seconds: begun.elapsed().as_secs_f64(), torn };
@@ -272,7 +282,7 @@ impl Process {
 
     /// Ends everything in order: connections, loop, storage threads, runtime; the lock goes last.
     fn end(self) {
-        let Self { runtime, stop, mut all_closed, shared, threads, _lock } = self;
+        let Self { runtime, stop, mut all_closed, shared, scrub, threads, _lock } = self;
         stop.send_replace(true);
         let closed = runtime.block_on(async {
             // Nobody ever sends; the channel ends with the last connection.
@@ -283,6 +293,7 @@ impl Process {
         }
         shared.status.is_stopping.store(true, Ordering::Relaxed);
         shared.send(Event::Stop);
+        drop(scrub);
         for thread in threads {
             // A panic in one of them has ended the process already.
             let _ = thread.join();

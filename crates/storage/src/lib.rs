@@ -3,21 +3,25 @@
 //! This crate keeps bytes and gives them back, or says with file and offset why it cannot (P11). It knows nothing of
 //! what the bytes mean: entries, records, ledger payloads and images are opaque.
 //!
-//! How it is driven: lock the data directory ([`DirectoryLock`]), [`load_checkpoint`], open a [`SegmentWriter`] and
-//! `restore` it (without a checkpoint, `reset` it), then [`Journal::recover`], whose callback rebuilds the segments
-//! batch by batch from the checkpoint on. From then on one thread owns the [`Journal`] (the only thing fsynced on the
-//! hot path), one owns the [`SegmentWriter`], and any number hold a clone of the [`SegmentReader`]. Once
-//! [`SegmentWriter::checkpoint`] has returned, [`Journal::release`] may free the files below it.
+//! How it is driven: lock the data directory ([`DirectoryLock`]), read its [`Identity`] or write one,
+//! [`load_checkpoint`], open a [`SegmentWriter`] and `restore` it (without a checkpoint, `reset` it), then
+//! [`Journal::recover`], whose callback rebuilds the segments batch by batch from the checkpoint on. From then on one
+//! thread owns the [`Journal`] (the only thing fsynced on the hot path), one owns the [`SegmentWriter`], and any number
+//! hold a clone of the [`SegmentReader`]. Once [`SegmentWriter::checkpoint`] has returned, [`Journal::release`] may free
+//! the files below it.
 //!
-//! [`verify()`] reads a data directory that no node uses and names what is damaged.
+//! [`verify()`] reads a data directory that no node uses and names what is damaged; a [`Scrub`] does so bit by bit while
+//! a node uses it.
 //!
 //! Start reading at [`disk`] (what a disk promises, and the one that loses power on command), then
 //! `journal/layout.rs` (the bytes), `journal/recover.rs` (torn or rotten), [`segment`] and [`checkpoint`].
 
 pub mod checkpoint;
 pub mod disk;
+mod identity;
 pub mod journal;
 mod ledger;
+mod scrub;
 pub mod segment;
 mod verify;
 
@@ -27,13 +31,15 @@ pub use checkpoint::{
 };
 pub use disk::{DirectoryLock, LockError};
 pub use disk::{Disk, DiskFile, MemoryDisk, RealDisk};
+pub use identity::{Identity, IdentityError, has_data};
 pub use journal::{
     Clock, Covered, HardState, Journal, JournalBatch, JournalEntry, JournalError, JournalOptions, RecoverStop,
     Recovered, Released, TornTail,
 };
 pub use ledger::LedgerRecord;
+pub use scrub::{PassDone, Scrub, ScrubStep};
 pub use segment::{
     AppendError, FlushError, FolderError, IndexEntry, ReadError, SegmentOptions, SegmentReader, SegmentRecord,
     SegmentWriter, StoredRecord,
 };
-pub use verify::{Finding, Summary, VerifyError, verify};
+pub use verify::{Finding, FindingAt, Summary, VerifyError, verify};

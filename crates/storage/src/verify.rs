@@ -1,8 +1,9 @@
 //! Reading everything in a data directory and naming what is damaged, without changing anything.
 //!
-//! What each kind of file needs is in its module: `checkpoint/verify.rs`, `journal/verify.rs`, `segment/verify.rs` and
-//! `ledger/verify.rs`. They share the parsers of those who read in earnest, and the scan of the journal with its
-//! recovery; all of them are given a disk that cannot be written to.
+//! What each kind of file needs is in its module: `checkpoint/verify.rs`, `journal/verify.rs`, `segment/verify.rs`,
+//! `ledger/verify.rs` and `identity/verify.rs`. They share the parsers of those who read in earnest, and the scan of the
+//! journal with its recovery; all of them are given a disk that cannot be written to. [`crate::Scrub`] walks through
+//! files by the same code, while a node uses them.
 //!
 //! Damage is what a node would miss: it stops the start, or is held back as unreadable (failure rule 3). A note is what
 //! a crash leaves and the next start puts right: a torn last batch, a file that was begun, bytes behind the checkpoint
@@ -12,9 +13,11 @@ use std::error::Error;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use mortarmq_types::{Partition, Seq, TopicIncarnation};
+
 use crate::checkpoint::CheckpointFiles;
 use crate::disk::{Disk, ReadOnly};
-use crate::{checkpoint, journal, segment};
+use crate::{checkpoint, identity, journal, segment};
 
 /// Something that is not as it was written.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,6 +33,20 @@ pub struct Finding {
     pub what: String,
     /// Whether it is damage, or else a note.
     pub is_damage: bool,
+    /// The partition that is hurt; none if the file belongs to none, and for a note.
+    pub at: Option<FindingAt>,
+}
+
+/// Whose bytes are damaged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FindingAt {
+    /// The topic's incarnation.
+    pub topic: TopicIncarnation,
+    /// The partition.
+    pub partition: Partition,
+    /// The record whose own bytes are damaged, so that it cannot be served. None if it is the index or the history that
+    /// is damaged, and if it is a file as a whole: then reading tells which of its records are there.
+    pub seq: Option<Seq>,
 }
 
 /// What was read and found.
@@ -65,30 +82,32 @@ pub enum VerifyError {
 }
 
 /// Reads every file of a data directory and calls `on_finding` for everything that is not as it was written, in the
-/// order checkpoint, journal, topics. Nothing is changed. Memory is bounded by the checkpoint and by the largest batch
-/// or record.
+/// order checkpoint, journal, topics, identity. Nothing is changed. Memory is bounded by the checkpoint's list of files
+/// and by the largest batch or record.
 ///
 /// No node may use the directory meanwhile: hold [`crate::DirectoryLock::acquire_existing`].
 ///
 /// # Errors
 /// [`VerifyError`] when there is nothing to read. A file that cannot be read is a finding.
 /// # Source
-/// P11; failure rule 3.
+/// P11; failure rules 3 and 4.
 pub fn verify(disk: &dyn Disk, data_dir: &Path, on_finding: &mut dyn FnMut(Finding)) -> Result<Summary, VerifyError> {
     let disk = &ReadOnly(disk);
-    let mut report = Report { on_finding, summary: Summary::default() };
+    let mut report = Report::new(on_finding);
     let newest = checkpoint::verify(disk, data_dir, &mut report)?;
     let has_journal = journal::verify(disk, data_dir, newest.as_ref().map(|newest| newest.log_index), &mut report)?;
     let list = match &newest {
         None => List::Absent,
-        Some(newest) => newest.loaded.as_ref().map_or(List::Lost, |loaded| List::There(&loaded.files)),
+        Some(newest) => newest.files.as_ref().map_or(List::Lost, List::There),
     };
-    segment::verify(disk, data_dir, list, &mut report)?;
+    let has_topics = segment::verify(disk, data_dir, list, &mut report)?;
+    if newest.is_none() && !has_journal && has_topics {
+        report.damage(data_dir, 0, "there are topics, but the journal that they come from is missing");
+    }
+    let has_data = newest.is_some() || has_journal || has_topics;
+    identity::verify(disk, data_dir, has_data, &mut report)?;
     if report.summary == Summary::default() && !has_journal {
         return Err(VerifyError::NoData { data_dir: data_dir.to_path_buf() });
-    }
-    if newest.is_none() && !has_journal {
-        report.damage(data_dir, 0, "there are topics, but the journal that they come from is missing");
     }
     Ok(report.summary)
 }
@@ -110,7 +129,16 @@ pub(crate) struct Report<'a> {
     summary: Summary,
 }
 
-impl Report<'_> {
+impl<'a> Report<'a> {
+    pub(crate) fn new(on_finding: &'a mut dyn FnMut(Finding)) -> Self {
+        Self { on_finding, summary: Summary::default() }
+    }
+
+    /// What was read and found so far.
+    pub(crate) fn summary(&self) -> Summary {
+        self.summary
+    }
+
     /// A file of this length was read.
     pub(crate) fn read(&mut self, bytes: u64) {
         self.summary.files += 1;
@@ -118,13 +146,18 @@ impl Report<'_> {
     }
 
     pub(crate) fn damage(&mut self, path: &Path, offset: u64, what: impl Into<String>) {
+        self.damage_at(path, offset, None, what);
+    }
+
+    /// Damage of a partition's file.
+    pub(crate) fn damage_at(&mut self, path: &Path, offset: u64, at: Option<FindingAt>, what: impl Into<String>) {
         self.summary.damages += 1;
-        self.tell(path, offset, what.into(), true);
+        self.tell(Finding { path: path.to_path_buf(), offset, what: what.into(), is_damage: true, at });
     }
 
     pub(crate) fn note(&mut self, path: &Path, offset: u64, what: impl Into<String>) {
         self.summary.notes += 1;
-        self.tell(path, offset, what.into(), false);
+        self.tell(Finding { path: path.to_path_buf(), offset, what: what.into(), is_damage: false, at: None });
     }
 
     /// The file was read as a whole and is damaged.
@@ -134,8 +167,8 @@ impl Report<'_> {
         self.damage(path, offset, what);
     }
 
-    fn tell(&mut self, path: &Path, offset: u64, what: String, is_damage: bool) {
-        (self.on_finding)(Finding { path: path.to_path_buf(), offset, what, is_damage });
+    fn tell(&mut self, finding: Finding) {
+        (self.on_finding)(finding);
     }
 }
 
@@ -155,5 +188,7 @@ pub(crate) fn chain(error: &dyn Error) -> String {
     text
 }
 
+#[cfg(test)]
+pub(crate) mod rig;
 #[cfg(test)]
 mod tests;

@@ -47,7 +47,6 @@ const TLS: &str = "this version has no TLS yet";
 const QUEUE_API: &str = "this version has no HTTP queue API yet; the operator routes are on listen_admin";
 const WEBSOCKET: &str = "this version has no WebSocket listener yet";
 const RESERVE: &str = "this version keeps no disk reserve yet";
-const SCRUB: &str = "this version does not scrub yet";
 const CATALOG: &str = "the cluster's initial values cannot be changed in this version";
 
 /// Every key of a node, in the order in which they are shown.
@@ -65,7 +64,7 @@ pub const KEYS: &[Key] = &[
     ready("journal_keep_bytes", Kind::Bytes(0, 1 << 40), "1GiB"),
     ready("snapshot_journal_bytes", Kind::Bytes(1 << 20, 1 << 40), "512MiB"),
     not_yet("disk_reserve_bytes", RESERVE),
-    not_yet("scrub_bytes_per_s", SCRUB),
+    ready("scrub_bytes_per_s", Kind::Bytes(0, 1 << 40), "8MiB"),
     ready("poll_max_wait_ms", Kind::Number(0, 65_535), "5000"),
     ready("publish_timeout_ms", Kind::Number(100, 600_000), "5000"),
     ready("max_pending_bytes", Kind::Bytes(1 << 20, 1 << 34), "64MiB"),

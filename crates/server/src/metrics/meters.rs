@@ -1,6 +1,7 @@
 //! Counters and histograms that threads update as they work.
 
 use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
 
@@ -17,6 +18,9 @@ pub(super) struct Meters {
     pub(super) connections_closed: Counter,
     pub(super) connections_refused: Counter,
     pub(super) torn_tails_cut: Counter,
+    pub(super) scrubbed_bytes: Counter,
+    pub(super) scrub_passes: Counter,
+    pub(super) scrub_damaged: Gauge,
 }
 
 impl Meters {
@@ -40,6 +44,9 @@ impl Meters {
             connections_closed: Counter::default(),
             connections_refused: Counter::default(),
             torn_tails_cut: Counter::default(),
+            scrubbed_bytes: Counter::default(),
+            scrub_passes: Counter::default(),
+            scrub_damaged: Gauge::default(),
         };
         meters.name(registry);
         meters
@@ -61,10 +68,14 @@ impl Meters {
             ("mortarmq_connections_opened", "Client connections taken", &self.connections_opened),
             ("mortarmq_connections_refused", "Clients turned away at the limit", &self.connections_refused),
             ("mortarmq_torn_tails_cut", "Torn batches that recovery cut off the journal", &self.torn_tails_cut),
+            ("mortarmq_scrub_bytes", "Bytes that the scrub read again", &self.scrubbed_bytes),
+            ("mortarmq_scrub_passes", "Times that the scrub read everything", &self.scrub_passes),
         ];
         for (name, help, counter) in counters {
             registry.register(name, help, counter.clone());
         }
+        let help = "Damages that the last whole pass of the scrub found";
+        registry.register("mortarmq_scrub_damaged", help, self.scrub_damaged.clone());
     }
 }
 

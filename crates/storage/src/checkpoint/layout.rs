@@ -41,6 +41,8 @@ use super::{CheckpointError, CheckpointFile, CheckpointFiles, CheckpointMeta, Lo
 /// The version written, and the only one read.
 pub(super) const VERSION: u16 = 1;
 pub(super) const HEADER_BYTES: usize = 88;
+/// As much as a header of any version can have.
+pub(super) const MAX_HEADER_BYTES: usize = u16::MAX as usize;
 const LIST_ENTRY_BYTES: usize = 30;
 const MAGIC: &[u8; 4] = b"MMQC";
 /// Magic, version, length and checksum.
@@ -92,44 +94,35 @@ pub(crate) fn encode_head(
 
 /// Reads a whole checkpoint, checking every byte of it. `log_index` is what its name says.
 pub(super) fn parse(path: &Path, log_index: u64, bytes: &Bytes) -> Result<LoadedCheckpoint, CheckpointError> {
-    let damaged = |offset: u64, what| CheckpointError::Damaged { path: path.to_path_buf(), offset, what };
-    let header = Header::parse(path, bytes)?;
-    if header.meta.log_index != log_index {
-        return Err(damaged(0, "the checkpoint was written under another name"));
-    }
-    let membership_end = HEADER_BYTES as u64 + u64::from(header.membership_bytes);
-    let ends = membership_end
-        .checked_add(header.list_bytes)
-        .and_then(|list_end| list_end.checked_add(header.image_bytes).map(|image_end| (list_end, image_end)));
-    let Some((list_end, image_end)) = ends else { return Err(damaged(0, "the lengths make no sense")) };
-    if (bytes.len() as u64) < image_end {
-        return Err(damaged(bytes.len() as u64, "the checkpoint was cut short"));
-    }
-    if bytes.len() as u64 > image_end {
-        return Err(damaged(image_end, "bytes that do not belong to the checkpoint"));
-    }
+    let header = Header::of_file(path, log_index, bytes, bytes.len() as u64)?;
     // All of these are at most the file's length, which is in memory.
-    let (membership_end, list_end) = (membership_end as usize, list_end as usize);
-    let membership = bytes.slice(HEADER_BYTES..membership_end);
-    let (list, image) = (&bytes[membership_end..list_end], bytes.slice(list_end..));
-    if crc32c::crc32c(&membership) != header.membership_crc {
-        return Err(damaged(HEADER_BYTES as u64, "the membership fails its checksum"));
+    let pieces = header.pieces().map(|piece| (piece, bytes.slice(piece.start as usize..piece.end as usize)));
+    for (piece, bytes) in &pieces {
+        piece.check(path, crc32c::crc32c(bytes))?;
     }
-    if crc32c::crc32c(list) != header.list_crc {
-        return Err(damaged(membership_end as u64, "the list of files fails its checksum"));
-    }
-    if crc32c::crc32c(&image) != header.image_crc {
-        return Err(damaged(list_end as u64, "the image fails its checksum"));
-    }
-    let (list, offsets) = parse_list(list, header.file_count)
-        .map_err(|offset| damaged(membership_end as u64 + offset, "the list of files makes no sense"))?;
-    let files = CheckpointFiles::new(list).map_err(|(position, what)| {
-        damaged(membership_end as u64 + offsets.get(position).copied().unwrap_or(header.list_bytes), what)
-    })?;
+    let [(_, membership), (_, list), (_, image)] = pieces;
+    let files = header.files(path, &list)?;
     Ok(LoadedCheckpoint { meta: CheckpointMeta { membership, ..header.meta }, files, image })
 }
 
-struct Header {
+/// One of the three pieces that follow a header: membership, list of files and image.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Piece {
+    pub(super) start: u64,
+    pub(super) end: u64,
+    crc: u32,
+    what: &'static str,
+}
+
+impl Piece {
+    /// Compares the checksum of its bytes.
+    pub(super) fn check(&self, path: &Path, crc: u32) -> Result<(), CheckpointError> {
+        if crc == self.crc { Ok(()) } else { Err(damaged(path, self.start, self.what)) }
+    }
+}
+
+/// What a checkpoint says of itself.
+pub(super) struct Header {
     /// Without the membership.
     meta: CheckpointMeta,
     membership_bytes: u32,
@@ -142,8 +135,55 @@ struct Header {
 }
 
 impl Header {
+    /// Reads the header of a file from the bytes it begins with, at least [`MAX_HEADER_BYTES`] of them if there are so
+    /// many, and checks that everything it announces, and no more, is in the file.
+    pub(super) fn of_file(path: &Path, log_index: u64, start: &[u8], file_bytes: u64) -> Result<Self, CheckpointError> {
+        let header = Self::parse(path, start)?;
+        if header.meta.log_index != log_index {
+            return Err(damaged(path, 0, "the checkpoint was written under another name"));
+        }
+        let end = header.membership_end().checked_add(header.list_bytes);
+        let Some(end) = end.and_then(|list_end| list_end.checked_add(header.image_bytes)) else {
+            return Err(damaged(path, 0, "the lengths make no sense"));
+        };
+        if file_bytes < end {
+            return Err(damaged(path, file_bytes, "the checkpoint was cut short"));
+        }
+        if file_bytes > end {
+            return Err(damaged(path, end, "bytes that do not belong to the checkpoint"));
+        }
+        Ok(header)
+    }
+
+    fn membership_end(&self) -> u64 {
+        HEADER_BYTES as u64 + u64::from(self.membership_bytes)
+    }
+
+    /// What follows the header: membership, list and image. Their ends were checked when it was read.
+    pub(super) fn pieces(&self) -> [Piece; 3] {
+        let (start, membership_end) = (HEADER_BYTES as u64, self.membership_end());
+        let list_end = membership_end + self.list_bytes;
+        let what = "the membership fails its checksum";
+        let membership = Piece { start, end: membership_end, crc: self.membership_crc, what };
+        let what = "the list of files fails its checksum";
+        let list = Piece { start: membership_end, end: list_end, crc: self.list_crc, what };
+        let what = "the image fails its checksum";
+        let image = Piece { start: list_end, end: list_end + self.image_bytes, crc: self.image_crc, what };
+        [membership, list, image]
+    }
+
+    /// The files of a list whose checksum was found right.
+    pub(super) fn files(&self, path: &Path, list: &[u8]) -> Result<CheckpointFiles, CheckpointError> {
+        let start = self.membership_end();
+        let (files, offsets) = parse_list(list, self.file_count)
+            .map_err(|offset| damaged(path, start + offset, "the list of files makes no sense"))?;
+        CheckpointFiles::new(files).map_err(|(position, what)| {
+            damaged(path, start + offsets.get(position).copied().unwrap_or(self.list_bytes), what)
+        })
+    }
+
     fn parse(path: &Path, bytes: &[u8]) -> Result<Self, CheckpointError> {
-        let damaged = |offset, what| CheckpointError::Damaged { path: path.to_path_buf(), offset, what };
+        let damaged = |offset, what| damaged(path, offset, what);
         if bytes.len() < LEAST_HEADER_BYTES {
             return Err(damaged(bytes.len() as u64, "the checkpoint was cut short"));
         }
@@ -170,6 +210,10 @@ impl Header {
         let meta = CheckpointMeta { shard, log_index, term, commit_index, membership: Bytes::new(), last_stamp_ms };
         Ok(Self { meta, membership_bytes, file_count, list_bytes, image_bytes, membership_crc, list_crc, image_crc })
     }
+}
+
+fn damaged(path: &Path, offset: u64, what: &'static str) -> CheckpointError {
+    CheckpointError::Damaged { path: path.to_path_buf(), offset, what }
 }
 
 /// The list with the offset of each entry in it, or the offset of the entry that cannot be read.

@@ -25,7 +25,7 @@ pub fn load_checkpoint(disk: &dyn Disk, data_dir: &Path) -> Result<Option<Loaded
     let names = list_if_there(disk, &dir).map_err(CheckpointError::io("list", &dir))?;
     let newest = match checkpoint_numbers(&names).last().copied() {
         None => None,
-        Some(log_index) => Some(read_checkpoint(disk, &dir, log_index)?.0),
+        Some(log_index) => Some(read_checkpoint(disk, &dir, log_index)?),
     };
     if newest.is_some() {
         for dir in [&dir, data_dir] {
@@ -39,15 +39,10 @@ pub fn load_checkpoint(disk: &dyn Disk, data_dir: &Path) -> Result<Option<Loaded
     Ok(newest)
 }
 
-/// Reads one checkpoint, and says how long its file is. Nothing is changed.
-pub(super) fn read_checkpoint(
-    disk: &dyn Disk,
-    dir: &Path,
-    log_index: u64,
-) -> Result<(LoadedCheckpoint, u64), CheckpointError> {
+fn read_checkpoint(disk: &dyn Disk, dir: &Path, log_index: u64) -> Result<LoadedCheckpoint, CheckpointError> {
     let path = checkpoint_path(dir, log_index);
     let bytes = read_whole(disk, &path).map_err(CheckpointError::io("read", &path))?;
-    Ok((parse(&path, log_index, &bytes)?, bytes.len() as u64))
+    parse(&path, log_index, &bytes)
 }
 
 /// The log indexes of the checkpoints among these names, rising.

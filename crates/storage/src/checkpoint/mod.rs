@@ -15,6 +15,7 @@
 mod layout;
 mod load;
 mod verify;
+mod walk;
 
 use std::collections::BTreeMap;
 use std::io;
@@ -27,7 +28,8 @@ use crate::segment::{FlushError, Key, ReadError, View, views_of};
 pub(crate) use layout::encode_head;
 pub use load::load_checkpoint;
 pub(crate) use load::{checkpoint_numbers, checkpoint_path, is_unfinished, list_if_there, unfinished_path};
-pub(crate) use verify::verify;
+pub(crate) use verify::{tell, tell_damage, verify};
+pub(crate) use walk::{CheckpointWalk, open_newest};
 
 /// What a checkpoint says of the state it holds.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

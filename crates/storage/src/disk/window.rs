@@ -47,7 +47,8 @@ impl Window {
             self.buffer.clear();
             self.start = offset;
             let left = self.file_bytes.saturating_sub(offset);
-            let wanted = bytes.max(WINDOW_BYTES) as u64;
+            // Whole sectors, so that only the file's end is filled up.
+            let wanted = bytes.max(WINDOW_BYTES).next_multiple_of(SECTOR_BYTES) as u64;
             // At most the file's length or `bytes`, and both fit in memory.
             let there = left.min(wanted) as usize;
             self.buffer.resize(there, 0);

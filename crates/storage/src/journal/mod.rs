@@ -297,7 +297,7 @@ impl JournalError {
 }
 
 /// The journal's directory in the data directory.
-const JOURNAL_DIR: &str = "journal";
+pub(crate) const JOURNAL_DIR: &str = "journal";
 
 /// Sectors are numbered in 32 bits within a file.
 const MAX_FILE_BYTES: u64 = 1 << 40;

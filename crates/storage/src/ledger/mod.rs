@@ -20,7 +20,7 @@ use bytes::Bytes;
 use mortarmq_types::{Partition, Seq, TopicIncarnation};
 
 pub(crate) use reader::read;
-pub(crate) use verify::walk;
+pub(crate) use verify::check_entry;
 pub(crate) use writer::LedgerTail;
 
 /// A piece of history on its way into the ledger.

@@ -37,7 +37,7 @@ use mortarmq_types::{CommitIndex, Epoch, KeyHash, Partition, Seq, TopicIncarnati
 use super::{IndexEntry, SegmentRecord};
 
 /// The topics' directory in the data directory.
-pub(super) const TOPICS_DIR: &str = "topics";
+pub(crate) const TOPICS_DIR: &str = "topics";
 /// The length of the header that every file opens with.
 pub(crate) const FILE_HEADER_BYTES: usize = 32;
 /// The length of a position header.
@@ -87,6 +87,11 @@ pub(super) enum HeaderCheck {
 }
 
 impl FileIdentity {
+    /// The file of another kind under the same number.
+    pub(crate) fn of_kind(self, kind: Kind) -> Self {
+        Self { kind, ..self }
+    }
+
     /// The folder of the file's partition, below the directory of the topics.
     pub(super) fn folder(&self, topics: &Path) -> PathBuf {
         topics.join(self.topic.to_hex()).join(self.partition.to_string())
@@ -112,7 +117,7 @@ impl FileIdentity {
     }
 
     /// The file of a path that [`Self::relative_path`] makes; nothing for every other path.
-    pub(super) fn of_relative_path(path: &str) -> Option<Self> {
+    pub(crate) fn of_relative_path(path: &str) -> Option<Self> {
         let mut parts = path.strip_prefix(TOPICS_DIR)?.strip_prefix('/')?.splitn(3, '/');
         let (topic, partition, name) = (parts.next()?, parts.next()?, parts.next()?);
         let (number, kind) = name.split_once('.')?;

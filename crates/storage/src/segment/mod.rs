@@ -30,11 +30,11 @@ use bytes::Bytes;
 use mortarmq_types::{CommitIndex, Epoch, KeyHash, Partition, Seq, TopicIncarnation, WallTime};
 
 pub(crate) use files::{Key, Shared, View, read_error};
-pub(crate) use layout::{FILE_HEADER_BYTES, FileIdentity, Kind, crc_in_partition};
+pub(crate) use layout::{FILE_HEADER_BYTES, FileIdentity, Kind, TOPICS_DIR, crc_in_partition};
 pub use reader::SegmentReader;
 pub(crate) use restore::views_of;
 pub(crate) use tail::Tail;
-pub(crate) use verify::{Checked, verify};
+pub(crate) use verify::{Checked, Extent, Missing, Walk, verify};
 pub use writer::SegmentWriter;
 pub(crate) use written::Sink;
 

@@ -1,79 +1,16 @@
 //! P11: every byte that counts is read and checked, damage is told from what a crash leaves, and nothing is changed.
 
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::path::Path;
 
-use bytes::Bytes;
-use mortarmq_types::{CommitIndex, Epoch, KeyHash, Partition, Seq, ShardId, TopicIncarnation, WallTime};
+use mortarmq_types::Seq;
 
-use super::{Finding, Summary, VerifyError, verify};
-use crate::disk::{Disk, MemoryDisk};
-use crate::{
-    CheckpointMeta, Covered, Journal, JournalBatch, JournalEntry, JournalOptions, LedgerRecord, SegmentOptions,
-    SegmentRecord, SegmentWriter, load_checkpoint,
+use super::rig::{
+    DATA_DIR, FOLDER, PARTITION, TOPIC, batch, checkpoint, event, files, flip, folder, folder_with_writer, length,
+    listed_bytes, open_journal, record, write, write_identity,
 };
-
-const DATA_DIR: &str = "data";
-const TOPIC: TopicIncarnation = TopicIncarnation::new(0xA1);
-const PARTITION: Partition = Partition::new(3);
-const FOLDER: &str = "data/topics/00000000000000a1/3";
-
-fn open_journal(disk: &MemoryDisk, covered: Option<Covered>) -> Journal {
-    let options =
-        JournalOptions { file_bytes: 16 << 10, zero_step_bytes: 16 << 10, ..JournalOptions::new(ShardId::ZERO) };
-    let disk: Arc<dyn Disk> = Arc::new(disk.clone());
-    let members = Bytes::from_static(b"node 0");
-    Journal::recover(disk, Path::new(DATA_DIR), options, members, covered, &mut |_| Ok(())).expect("a journal").0
-}
-
-fn batch(index: u64, bytes: usize) -> JournalBatch {
-    let entry = JournalEntry { index, term: 1, kind: 1, data: vec![index as u8; bytes].into() };
-    JournalBatch { entries: vec![entry], ..JournalBatch::default() }
-}
-
-fn record(seq: u64) -> SegmentRecord {
-    let mut record: Vec<u8> = (0..100).map(|byte| (byte * 7 + seq) as u8).collect();
-    record.extend(crc32c::crc32c(&record).to_le_bytes());
-    SegmentRecord {
-        topic: TOPIC,
-        partition: PARTITION,
-        seq: Seq::new(seq),
-        commit_index: CommitIndex::new(seq),
-        epoch: Epoch::new(1),
-        published_at: WallTime::new(1_700_000_000_000 + seq),
-        key_hash: KeyHash::new(seq % 4),
-        payload_bytes: 100,
-        expires_at_ms: 0,
-        record: record.into(),
-    }
-}
-
-fn event(seq: u64) -> LedgerRecord {
-    let payload = vec![seq as u8; 30].into();
-    LedgerRecord { topic: TOPIC, partition: PARTITION, first_seq: Seq::new(seq), count: 1, payload }
-}
-
-fn append(segments: &mut SegmentWriter, seqs: std::ops::Range<u64>) {
-    segments.append(&seqs.clone().map(record).collect::<Vec<_>>()).expect("appended");
-    segments.append_ledger(&seqs.map(event).collect::<Vec<_>>()).expect("appended");
-    segments.flush().expect("flushed");
-}
-
-/// A data directory with all kinds of files: four journal files, three segments, a checkpoint, and bytes behind it.
-fn folder() -> MemoryDisk {
-    let disk = MemoryDisk::new();
-    let mut journal = open_journal(&disk, None);
-    for index in 1..=5 {
-        journal.append(&batch(index, 3_000 + index as usize * 300)).expect("appended");
-    }
-    let options = SegmentOptions { segment_bytes: 1_000, push_bytes: 700 };
-    let mut segments = SegmentWriter::open(Arc::new(disk.clone()), Path::new(DATA_DIR), options).expect("opened");
-    append(&mut segments, 1..16);
-    let meta = CheckpointMeta { log_index: 3, term: 1, commit_index: CommitIndex::new(3), ..CheckpointMeta::default() };
-    segments.checkpoint(&meta, b"the state").expect("a checkpoint");
-    append(&mut segments, 16..19);
-    disk
-}
+use super::{Finding, FindingAt, Summary, VerifyError, verify};
+use crate::disk::{Disk, MemoryDisk};
+use crate::{Covered, LedgerRecord, SegmentRecord};
 
 fn check(disk: &MemoryDisk) -> (Summary, Vec<Finding>) {
     let mut findings = Vec::new();
@@ -83,43 +20,6 @@ fn check(disk: &MemoryDisk) -> (Summary, Vec<Finding>) {
     let damages = findings.iter().filter(|finding| finding.is_damage).count() as u64;
     assert_eq!((summary.damages, summary.notes), (damages, findings.len() as u64 - damages));
     (summary, findings)
-}
-
-fn read(disk: &MemoryDisk, path: &Path) -> Option<Vec<u8>> {
-    let file = disk.open(path).ok()?;
-    let mut bytes = vec![0; file.len().expect("length") as usize];
-    file.read_exact_at(&mut bytes, 0).expect("read");
-    Some(bytes)
-}
-
-fn files(disk: &MemoryDisk, dir: &Path) -> Vec<(PathBuf, Vec<u8>)> {
-    let mut found = Vec::new();
-    for path in disk.list(dir).expect("listed").into_iter().map(|name| dir.join(name)) {
-        match read(disk, &path) {
-            Some(bytes) => found.push((path, bytes)),
-            None => found.extend(files(disk, &path)),
-        }
-    }
-    found
-}
-
-fn write(disk: &MemoryDisk, path: &Path, offset: u64, bytes: &[u8]) {
-    disk.open(path).and_then(|file| file.write_all_at(bytes, offset)).expect("written");
-}
-
-fn flip(disk: &MemoryDisk, path: &Path, offset: u64) {
-    let byte = read(disk, path).expect("there")[offset as usize];
-    write(disk, path, offset, &[byte ^ (1 << (offset % 8))]);
-}
-
-fn length(disk: &MemoryDisk, path: &Path) -> u64 {
-    disk.open(path).and_then(|file| file.len()).expect("there")
-}
-
-fn listed_bytes(disk: &MemoryDisk, path: &Path) -> u64 {
-    let loaded = load_checkpoint(disk, Path::new(DATA_DIR)).expect("loaded").expect("a checkpoint");
-    let listed = loaded.files.list().iter().find(|file| Path::new(DATA_DIR).join(&file.path) == *path);
-    listed.map_or(0, |file| file.bytes)
 }
 
 #[test]
@@ -207,6 +107,7 @@ fn p11_missing_and_shortened_files_are_damage() {
 #[test]
 fn rule_3_torn_last_batch_is_a_note_and_stays_where_it_is() {
     let disk = MemoryDisk::new();
+    write_identity(&disk);
     let mut journal = open_journal(&disk, None);
     journal.append(&batch(1, 100)).expect("appended");
     journal.append(&batch(2, 3_000)).expect("appended");
@@ -248,7 +149,51 @@ fn p11_nothing_is_played_down_when_checkpoint_or_journal_is_lost() {
         disk.remove(path).expect("removed");
     }
     let (_, findings) = check(&disk);
-    assert!(findings.iter().any(|finding| finding.is_damage && finding.what.contains("journal")), "{findings:?}");
+    let says = |what: &str| findings.iter().any(|finding| finding.is_damage && finding.what.contains(what));
+    assert!(says("the journal that they come from is missing"), "{findings:?}");
+}
+
+#[test]
+fn rule_4_data_without_an_identity_is_damage_and_an_identity_without_data_is_not() {
+    let identity = Path::new(DATA_DIR).join("identity");
+    // Checkpoint, journal and topics; a journal alone.
+    let journal_alone = MemoryDisk::new();
+    write_identity(&journal_alone);
+    open_journal(&journal_alone, None);
+    for disk in [folder(), journal_alone] {
+        assert_eq!(check(&disk).1, []);
+        disk.remove(&identity).expect("removed");
+        let (summary, findings) = check(&disk);
+        assert_eq!((summary.damages, summary.notes), (1, 0), "{findings:?}");
+        assert_eq!((&findings[0].path, findings[0].offset), (&identity, 0));
+        assert!(findings[0].what.starts_with("the identity file is missing: "), "{findings:?}");
+    }
+    // A start that was interrupted before, or right behind, the rename.
+    let disk = MemoryDisk::new();
+    write_identity(&disk);
+    let (summary, findings) = check(&disk);
+    assert_eq!((summary.files, summary.damages, summary.notes), (1, 0, 1), "{findings:?}");
+    disk.rename(&identity, &identity.with_extension("new")).expect("renamed");
+    let (summary, findings) = check(&disk);
+    assert_eq!((summary.files, summary.damages, summary.notes), (0, 0, 1), "{findings:?}");
+    assert_eq!(findings[0].path, identity.with_extension("new"));
+}
+
+#[test]
+fn p11_damage_of_a_record_names_topic_partition_and_sequence() {
+    let segment = Path::new(FOLDER).join("00000000000000000001.segment");
+    let place = |seq: Option<u64>| Some(FindingAt { topic: TOPIC, partition: PARTITION, seq: seq.map(Seq::new) });
+    let (index, ledger) = (segment.with_extension("index"), Path::new(FOLDER).join("0001.ledger"));
+    // The position and the bytes of the second record; its line, the file's header, a ledger entry, the image.
+    let checkpoint = Path::new(DATA_DIR).join("checkpoints/00000000000000000003.checkpoint");
+    let places = [(&segment, 32 + 144, place(Some(2))), (&segment, 32 + 144 + 50, place(Some(2)))];
+    let others = [(&index, 32 + 24, place(None)), (&segment, 5, place(None)), (&ledger, 40, place(None))];
+    for (path, offset, at) in places.into_iter().chain(others).chain([(&checkpoint, 30, None)]) {
+        let disk = folder();
+        flip(&disk, path, offset);
+        let (_, findings) = check(&disk);
+        assert_eq!(findings[0].at, at, "{} byte {offset}: {findings:?}", path.display());
+    }
 }
 
 #[test]
@@ -259,4 +204,18 @@ fn folder_without_data_is_an_error() {
         let error = verify(&disk, Path::new(dir), &mut |_| ()).expect_err("no data");
         assert!(matches!(error, VerifyError::NoData { .. }), "{error}");
     }
+}
+
+/// Once, what stood behind a record that is larger than what is read at once, and not of whole sectors, read as zeros.
+#[test]
+fn p11_what_stands_behind_a_large_record_is_read() {
+    let (disk, mut segments) = folder_with_writer();
+    let mut bytes = vec![5; (1 << 20) + 1_000];
+    bytes.extend(crc32c::crc32c(&bytes).to_le_bytes());
+    let large = SegmentRecord { record: bytes.into(), ..record(19) };
+    segments.append(&[large, record(20), record(21)]).expect("appended");
+    let payload = vec![6; (1 << 20) + 1_000].into();
+    segments.append_ledger(&[LedgerRecord { payload, ..event(19) }, event(20)]).expect("appended");
+    checkpoint(&mut segments, 4);
+    assert_eq!(check(&disk).1, []);
 }
