@@ -1,18 +1,33 @@
 //! The contract of [`Disk`], run against every implementation.
 
-use std::io::ErrorKind;
+use std::io::{ErrorKind, Write};
 use std::path::Path;
+
+use mortarmq_lossyfs::LossyFs;
 
 use super::{Disk, MemoryDisk, RealDisk, create_dir_durable};
 
-/// Runs one part of the contract on a real folder and in memory.
+/// Runs one part of the contract on a real folder, on one that can lose power, and in memory.
 fn on_every_disk(part: impl Fn(&dyn Disk, &Path)) {
     let folder = tempfile::tempdir().expect("a temporary directory");
     part(&RealDisk, folder.path());
+    on_lossy_folder(|_, root| part(&RealDisk, root));
     let memory = MemoryDisk::new();
     memory.create_dir_all(Path::new("/mnt/data")).expect("a directory");
     part(&memory, Path::new("/mnt/data"));
     part(&MemoryDisk::new(), Path::new(""));
+}
+
+/// Runs a test on a folder that can lose power, or writes a notice past the capture of the test harness.
+fn on_lossy_folder(test: impl Fn(&LossyFs, &Path)) {
+    if let Err(missing) = LossyFs::is_available() {
+        let name = std::thread::current().name().unwrap_or("a test").to_owned();
+        writeln!(std::io::stderr(), "SKIPPED on lossyfs, {name}: {missing}").expect("stderr is open");
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a temporary directory");
+    let fs = LossyFs::mount(folder.path()).expect("mounted");
+    test(&fs, folder.path());
 }
 
 #[test]
@@ -121,4 +136,13 @@ fn rule_5_a_durable_directory_survives_every_power_loss() {
     }
     let folder = tempfile::tempdir().expect("a temporary directory");
     create_dir_durable(&RealDisk, &folder.path().join("data/journal")).expect("made");
+    for seed in 0..20 {
+        on_lossy_folder(|fs, root| {
+            create_dir_durable(&RealDisk, &root.join("new/journal")).expect("made");
+            RealDisk.create_dir_all(&root.join("old/journal")).expect("made and not synced");
+            create_dir_durable(&RealDisk, &root.join("old/journal")).expect("synced");
+            fs.lose_power(seed);
+            assert!(root.join("new/journal").exists() && root.join("old/journal").exists(), "seed {seed}");
+        });
+    }
 }
