@@ -60,7 +60,7 @@ impl PathPartition {
     /// The lowest sequence that is not settled; `last_seq` + 1 if all are.
     #[must_use]
     pub fn floor(&self, last_seq: Seq) -> Seq {
-        match self.entries.first_key_value() {
+        match self.entries.get_min() {
             Some((seq, _)) => *seq,
             None => self.position.min(end_of(last_seq)),
         }

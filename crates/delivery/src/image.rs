@@ -50,6 +50,7 @@
 use std::collections::BTreeMap;
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
+use imbl::OrdMap;
 use mortarmq_types::{Attempt, Cause, ClusterTime, DeliveryId, KeyHash, LeaseTime, MemberId, Seq};
 
 use crate::{
@@ -84,7 +85,19 @@ pub enum ImageError {
     },
 }
 
-impl PathPartition {
+/// A path in a partition as it was at one moment. It shares entries and runs with the state it was taken of.
+#[derive(Clone, Debug)]
+pub struct PathPartitionImage {
+    order: Order,
+    start: Seq,
+    position: Seq,
+    delivered: u64,
+    retries_by: [u64; Cause::ALL.len()],
+    entries: OrdMap<Seq, Entry>,
+    runs: OrdMap<DeliveryId, Run>,
+}
+
+impl PathPartitionImage {
     /// Appends the state's bytes.
     pub fn encode(&self, out: &mut BytesMut) {
         out.put_u8(IMAGE_VERSION);
@@ -103,8 +116,24 @@ impl PathPartition {
             put_entry(out, *seq, entry);
         }
         out.put_u64(self.runs.len() as u64);
-        for (first, run) in self.runs.iter() {
-            put_run(out, first, run);
+        for (first, run) in &self.runs {
+            put_run(out, *first, run);
+        }
+    }
+}
+
+impl PathPartition {
+    /// The state as it is now: pointers and a few numbers, whatever it holds.
+    #[must_use]
+    pub fn image(&self) -> PathPartitionImage {
+        PathPartitionImage {
+            order: self.order,
+            start: self.start,
+            position: self.position,
+            delivered: self.delivered,
+            retries_by: self.retries_by,
+            entries: self.entries.clone(),
+            runs: self.runs.shared(),
         }
     }
 
@@ -112,7 +141,7 @@ impl PathPartition {
     /// sequence from its position on.
     ///
     /// # Errors
-    /// When the bytes are none that [`Self::encode`] could have written; what is left of them is then undefined.
+    /// When the bytes are none that [`PathPartitionImage::encode`] could have written; what is left of them is then undefined.
     pub fn decode(bytes: &mut Bytes) -> Result<Self, ImageError> {
         let mut fields = Fields { bytes };
         let version = fields.u8()?;

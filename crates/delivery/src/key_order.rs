@@ -26,8 +26,10 @@ impl PathPartition {
         self.order = order;
         self.keyed.clear();
         self.ready.clear();
-        for (seq, entry) in &mut self.entries {
-            if let State::Leased(lease) = &mut entry.state {
+        for (seq, entry) in &self.entries.clone() {
+            if entry.lease().is_some_and(|lease| lease.ordered)
+                && let State::Leased(lease) = &mut self.entry_mut(*seq).state
+            {
                 lease.ordered = false;
             }
             let is_head = join(&mut self.keyed, order, entry.key_hash, *seq);

@@ -10,7 +10,7 @@
 //! 2. [`PathPartition::lease`], [`PathPartition::settle`] and [`PathPartition::end_member`], in the order of the commands;
 //! 3. [`PathPartition::next_due`] says when the next stamp is needed although no command arrives.
 //!
-//! A checkpoint asks for [`PathPartition::encode`] between two batches; [`PathPartition::decode`] gives the same state back.
+//! A checkpoint asks for [`PathPartition::image`] between two batches, and encodes it elsewhere; [`PathPartition::decode`] gives the same state back.
 //!
 //! Start reading at [`path_partition`] (the state and its invariants), then [`lease`], [`settle`] and [`ending`].
 
@@ -30,7 +30,7 @@ pub mod settle;
 pub use books::Books;
 pub use ending::{End, Ended};
 pub use entry::{Entry, Lease, State};
-pub use image::ImageError;
+pub use image::{ImageError, PathPartitionImage};
 pub use lease::{Fact, Facts, LeaseLimits, LeaseRequest, LeaseStop, Leased};
 pub use path_partition::PathPartition;
 pub use rules::{Grant, Now, Order, PathRules};

@@ -16,6 +16,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use imbl::OrdMap;
 use mortarmq_types::{Attempt, Cause, ClusterTime, DeliveryId, KeyHash, LeaseTime, MemberId, Seq};
 
 use crate::{
@@ -30,6 +31,9 @@ use crate::{
 /// A driver calls [`Self::end_due`] at every stamp, then [`Self::lease`], [`Self::settle`] and [`Self::end_member`] as the
 /// commands come. The size grows with the unsettled messages below the position and the lately settled ones, never with
 /// the backlog.
+///
+/// Entries and runs are persistent maps: [`Self::image`] shares them, and what changes while the image lives is copied node
+/// by node, never as a whole.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PathPartition {
     /// The first sequence the path owes.
@@ -37,7 +41,7 @@ pub struct PathPartition {
     /// All below was offered. It never goes back (P10).
     pub(crate) position: Seq,
     /// Every message below the position that is not settled.
-    pub(crate) entries: BTreeMap<Seq, Entry>,
+    pub(crate) entries: OrdMap<Seq, Entry>,
     /// The order that the indexes below are made for.
     pub(crate) order: Order,
     /// The queue of each key: its unsettled messages below the position.
@@ -69,7 +73,7 @@ impl PathPartition {
         Self {
             start,
             position: start,
-            entries: BTreeMap::new(),
+            entries: OrdMap::new(),
             order: Order::Key,
             keyed: BTreeSet::new(),
             ready: BTreeSet::new(),
@@ -199,8 +203,8 @@ impl PathPartition {
         self.check_key_order();
         let end = end_of(last_seq).max(self.start);
         assert!(self.position <= end, "invariant 1, P10: position {} passed {last_seq}", self.position);
-        let lowest = self.entries.first_key_value().map_or(self.position, |(seq, _)| *seq);
-        let highest = self.entries.last_key_value().map(|(seq, _)| *seq);
+        let lowest = self.entries.get_min().map_or(self.position, |(seq, _)| *seq);
+        let highest = self.entries.get_max().map(|(seq, _)| *seq);
         assert!(self.start <= lowest, "invariant 1: message {lowest} lies below the start {}", self.start);
         assert!(highest < Some(self.position), "invariant 1: {highest:?} lies above the position {}", self.position);
         let books = self.books(last_seq);

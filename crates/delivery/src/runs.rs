@@ -7,8 +7,9 @@
 //! 1. No delivery is in two runs.
 //! 2. Every run is in the age index exactly once, by its time of opening.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
+use imbl::OrdMap;
 use mortarmq_types::{ClusterTime, DeliveryId, Seq};
 
 /// How a consumer ended a delivery.
@@ -23,7 +24,7 @@ pub(crate) enum Kind {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Runs {
     /// By the number of the run's first delivery.
-    runs: BTreeMap<DeliveryId, Run>,
+    runs: OrdMap<DeliveryId, Run>,
     /// The same runs, oldest first.
     ages: BTreeSet<(ClusterTime, DeliveryId)>,
 }
@@ -86,6 +87,11 @@ impl Runs {
     /// The runs by the number of their first delivery, lowest first.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (DeliveryId, &Run)> {
         self.runs.iter().map(|(first, run)| (*first, run))
+    }
+
+    /// The runs themselves, shared until they change.
+    pub(crate) fn shared(&self) -> OrdMap<DeliveryId, Run> {
+        self.runs.clone()
     }
 
     /// Takes runs back that [`Self::iter`] gave. The caller has checked that no two of them share a delivery.

@@ -150,7 +150,7 @@ impl Node {
                         read = Some(ReadJob::Records { topic, partition, from, to, max_bytes: READ_BYTES });
                         break;
                     }
-                    let (messages, unsent) = ready(batch, self.shard.state().paths.get(&batch.path).map(AsRef::as_ref));
+                    let (messages, unsent) = ready(batch, self.shard.state().paths.get(&batch.path));
                     held_back.push((batch.path, unsent));
                     queue.pop_front();
                     if !messages.is_empty() {

@@ -1,9 +1,9 @@
 //! What a partition remembers of its newest messages, so that a path can place and order them without reading a disk.
 
 use crate::command::Stretch;
+use imbl::Vector;
 use mortarmq_delivery::{Fact, Facts};
 use mortarmq_types::Seq;
-use std::collections::VecDeque;
 
 /// Facts of the newest messages of a partition, consecutive up to its last sequence.
 ///
@@ -13,7 +13,7 @@ use std::collections::VecDeque;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FactWindow {
     base: Seq,
-    facts: VecDeque<Fact>,
+    facts: Vector<Fact>,
     limit: usize,
 }
 
@@ -21,7 +21,7 @@ impl FactWindow {
     /// An empty window of a partition without messages.
     #[must_use]
     pub fn new(limit: usize) -> Self {
-        Self { base: Seq::FIRST, facts: VecDeque::new(), limit }
+        Self { base: Seq::FIRST, facts: Vector::new(), limit }
     }
 
     /// Remembers the next message. `wanted` is false when no path could ask for it.
@@ -42,7 +42,9 @@ impl FactWindow {
     /// Forgets what lies below the position of every path.
     pub fn forget_below(&mut self, lowest: Seq) {
         let gone = usize::try_from(lowest.above(self.base)).unwrap_or(usize::MAX).min(self.facts.len());
-        self.facts.drain(..gone);
+        if gone > 0 {
+            self.facts = self.facts.split_off(gone);
+        }
         self.base = self.base.plus(gone as u64);
     }
 

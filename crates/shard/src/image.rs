@@ -1,7 +1,7 @@
 //! An image of the state: what a checkpoint writes, and what a shard begins with again.
 //!
-//! [`Shard::image`] takes pointers only, so the loop goes on at once; what it changes while the image lives is copied
-//! first, section by section. [`Image::encode`] runs on another thread. [`Shard::from_image`] gives back the state that the
+//! [`Shard::image`] takes little more than pointers, so the loop goes on at once; what it changes while the image lives is
+//! copied first, piece by piece. [`Image::encode`] runs on another thread. [`Shard::from_image`] gives back the state that the
 //! image was taken of, or names the section that is damaged.
 //!
 //! Only facts that nothing else tells are stored: names, the groups of a topic, timers, indexes and sums are made anew.
@@ -40,6 +40,7 @@ use crate::apply::Shard;
 use crate::state::{PARTITIONS_MAX, PATH_PARTITIONS_MAX, Path, State, Topic};
 use bytes::{BufMut, Bytes, BytesMut};
 use head::Head;
+use mortarmq_delivery::{PathPartition, PathPartitionImage};
 use mortarmq_types::{CommitIndex, DeliveryId, MemberId, Partition, PathId, TopicIncarnation};
 use section::{Body, Reader, Section};
 use std::collections::{BTreeMap, BTreeSet};
@@ -58,7 +59,15 @@ pub const IMAGE_MAGIC: [u8; 4] = *b"MMQI";
 pub struct Image {
     head: Head,
     topics: BTreeMap<TopicIncarnation, Arc<Topic>>,
-    paths: BTreeMap<PathId, Arc<Path>>,
+    paths: Vec<(PathId, PathImage)>,
+}
+
+/// A path as it was, with what it had in each partition.
+#[derive(Clone, Debug)]
+struct PathImage {
+    /// Without its partitions.
+    path: Path,
+    partitions: Vec<PathPartitionImage>,
 }
 
 impl Image {
@@ -72,7 +81,8 @@ impl Image {
     pub fn encode(&self, out: &mut BytesMut) {
         out.put_slice(&IMAGE_MAGIC);
         out.put_u8(IMAGE_VERSION);
-        section::put(out, Section::Shard, |out| head::put(out, &self.head, self.topics.keys(), self.paths.keys()));
+        let paths = self.paths.iter().map(|(id, _)| id);
+        section::put(out, Section::Shard, |out| head::put(out, &self.head, self.topics.keys(), paths));
         for (id, found) in &self.topics {
             section::put(out, Section::Topic(*id), |out| topic::put(out, found));
             for (number, partition) in (0..).zip(&found.partitions) {
@@ -82,7 +92,7 @@ impl Image {
             section::put(out, Section::Producers(*id), |out| topic::put_producers(out, &found.producers));
         }
         for (id, found) in &self.paths {
-            section::put(out, Section::Path(*id), |out| path::put(out, found));
+            section::put(out, Section::Path(*id), |out| path::put(out, &found.path));
             for (number, partition) in (0..).zip(&found.partitions) {
                 let place = Section::PathPartition(*id, Partition::new(number));
                 section::put(out, place, |out| partition.encode(out));
@@ -92,14 +102,18 @@ impl Image {
 }
 
 impl Shard {
-    /// The state as it is now. It copies pointers, not entries; the copies are made later, of what changes meanwhile.
+    /// The state as it is now. It copies pointers, members and a few numbers of each path, and no entries.
     ///
     /// # Source
     /// DESIGN section 4, "Threads".
     #[must_use]
     pub fn image(&self) -> Image {
         let state = self.state();
-        Image { head: Head::of(state), topics: state.topics.clone(), paths: state.paths.clone() }
+        let path = |(id, path): (&PathId, &Path)| {
+            let partitions = path.partitions.iter().map(PathPartition::image).collect();
+            (*id, PathImage { path: path.without_partitions(), partitions })
+        };
+        Image { head: Head::of(state), topics: state.topics.clone(), paths: state.paths.iter().map(path).collect() }
     }
 
     /// The shard whose image this is.
@@ -180,7 +194,7 @@ impl Loading {
             let mut body = reader.section(Section::PathPartition(id, Partition::new(number)))?;
             let taken = path::take_partition(&mut body, partition.last_seq, &self.head)?;
             body.finish()?;
-            found.partitions.push(Arc::new(taken));
+            found.partitions.push(taken);
         }
         self.check_members(&body, id, &found)?;
         body.finish()?;
@@ -245,7 +259,7 @@ impl Loading {
             producer_entries: self.topics.values().map(|topic| topic.producers.entries()).sum(),
             topics: self.topics.into_iter().map(|(id, topic)| (id, Arc::new(topic))).collect(),
             names: self.names,
-            paths: self.paths.into_iter().map(|(id, path)| (id, Arc::new(path))).collect(),
+            paths: self.paths,
             last_topic: head.last_topic,
             last_path: head.last_path,
             timers: crate::state::timers::Timers::default(),

@@ -42,8 +42,8 @@ pub enum Standing {
 
 /// The lines of one topic.
 ///
-/// They lie in buckets by hash, each behind `Arc`: while an image of the state lives, a publish copies one bucket and not
-/// every line of the topic.
+/// They lie in buckets by hash, buckets and lines each behind `Arc`: while an image of the state lives, a publish copies
+/// the pointers of one bucket and its own line, and not every line of the topic.
 ///
 /// # Invariants
 /// 1. Each line lies in the bucket of its key, and `idle` of the bucket holds it exactly once, under its filed time.
@@ -58,7 +58,7 @@ pub struct Producers {
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Bucket {
-    lines: BTreeMap<LineKey, Line>,
+    lines: BTreeMap<LineKey, Arc<Line>>,
     idle: BTreeSet<(ClusterTime, LineKey)>,
 }
 
@@ -155,7 +155,7 @@ impl Producers {
     /// Every line, by rising key.
     pub(crate) fn lines(&self) -> Vec<(LineKey, &Line)> {
         let mut lines: Vec<_> =
-            self.buckets.iter().flat_map(|bucket| &bucket.lines).map(|(key, line)| (*key, line)).collect();
+            self.buckets.iter().flat_map(|bucket| &bucket.lines).map(|(key, line)| (*key, &**line)).collect();
         lines.sort_unstable_by_key(|(key, _)| *key);
         lines
     }
@@ -167,7 +167,7 @@ impl Producers {
             producers.entries += line.window.len() as u64;
             let bucket = Arc::make_mut(&mut producers.buckets[bucket_of(key)]);
             bucket.idle.insert((line.filed, key));
-            bucket.lines.insert(key, line);
+            bucket.lines.insert(key, Arc::new(line));
         }
         producers.oldest = producers.earliest_of_buckets();
         producers
@@ -227,8 +227,9 @@ impl Bucket {
     ) -> u64 {
         let line = self.lines.entry(key).or_insert_with(|| {
             self.idle.insert((now, key));
-            Line { last: ProducerSeq::ZERO, window: VecDeque::new(), filed: now }
+            Arc::new(Line { last: ProducerSeq::ZERO, window: VecDeque::new(), filed: now })
         });
+        let line = Arc::make_mut(line);
         assert_eq!(line.last.next(), number, "P3: a line of producer numbers has no hole");
         line.last = number;
         let mut dropped = 0;

@@ -50,7 +50,7 @@ fn path() -> PathPartition {
 
 fn encoded(path: &PathPartition) -> Bytes {
     let mut bytes = BytesMut::new();
-    path.encode(&mut bytes);
+    path.image().encode(&mut bytes);
     bytes.freeze()
 }
 

@@ -122,7 +122,7 @@ impl Pair<'_> {
     /// Goes on with the state that its bytes tell.
     fn restore(&mut self) {
         let mut bytes = BytesMut::new();
-        self.real.encode(&mut bytes);
+        self.real.image().encode(&mut bytes);
         bytes.extend_from_slice(b"what follows");
         let mut bytes = bytes.freeze();
         let restored = PathPartition::decode(&mut bytes).expect("these bytes were just written");

@@ -6,7 +6,7 @@ use crate::effect::{DeliverEffect, Effect};
 use crate::facts::FactView;
 use crate::ledger::LedgerKind;
 use crate::outcome::Outcome;
-use crate::state::{Member, State, path_of, topic_of};
+use crate::state::{Member, State, topic_of};
 use mortarmq_delivery::{LeaseLimits, LeaseRequest, Leased};
 use mortarmq_types::{Partition, PathId, Seq};
 
@@ -112,7 +112,7 @@ fn lease(state: &mut State, deliver: &Deliver, number: usize, room: &mut Room) -
     };
     let facts = FactView { stretch, window: &partition.facts };
     let mut leased = Vec::new();
-    let path = path_of(&mut state.paths, deliver.path).expect("looked up by the caller");
+    let path = state.paths.get_mut(&deliver.path).expect("looked up by the caller");
     let path_partition = path.partition_mut(number).expect("a number of its partitions");
     let before = (path_partition.position(), path_partition.scheduled());
     path_partition.lease(&request, &rules, &facts, &mut state.last_delivery, &mut leased);

@@ -8,7 +8,6 @@ use crate::state::{MEMBERS_MAX, Member, PATH_PARTITIONS_MAX, PATHS_MAX, Path, St
 use mortarmq_delivery::PathPartition;
 use mortarmq_types::{MemberId, Partition, PathId, Seq};
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 pub(super) fn apply(state: &mut State, join: JoinGroup) -> Outcome {
     if let Err(error) = check_name(&join.group) {
@@ -42,9 +41,8 @@ fn make_path(state: &mut State, join: &JoinGroup) -> Result<PathId, Refusal> {
     if held + topic.partitions.len() > PATH_PARTITIONS_MAX {
         return Err(Refusal::CatalogQuota { what: "partitions of groups", limit: PATH_PARTITIONS_MAX });
     }
-    let partitions = (0..topic.partitions.len())
-        .map(|number| Arc::new(PathPartition::new(start(&join.start, topic, number))))
-        .collect();
+    let partitions =
+        (0..topic.partitions.len()).map(|number| PathPartition::new(start(&join.start, topic, number))).collect();
     let path = Path {
         topic: join.topic,
         group: join.group.clone(),
@@ -55,7 +53,7 @@ fn make_path(state: &mut State, join: &JoinGroup) -> Result<PathId, Refusal> {
     };
     state.last_path = state.last_path.next();
     topic.paths.insert(join.group.clone(), state.last_path);
-    state.paths.insert(state.last_path, Arc::new(path));
+    state.paths.insert(state.last_path, path);
     Ok(state.last_path)
 }
 

@@ -13,7 +13,6 @@ use mortarmq_types::{
     Cause, ClusterTime, DeliveryId, Epoch, MemberId, Partition, PathId, ProducerId, ProducerSeq, Seq, TopicIncarnation,
     WallTime,
 };
-use std::sync::Arc;
 
 const TOPIC: TopicIncarnation = TopicIncarnation::new(1);
 const PATH: PathId = PathId::new(1);
@@ -157,7 +156,7 @@ fn what_contradicts_another_section_is_refused() {
     assert_eq!(messages, (path, "held_messages"));
     let twin = |state: &mut State| {
         state.last_path = PathId::new(2);
-        state.paths.insert(PathId::new(2), Arc::clone(&state.paths[&PATH]));
+        state.paths.insert(PathId::new(2), state.paths[&PATH].clone());
     };
     assert_eq!(refused(twin), (Section::Path(PathId::new(2)), "group"));
     let in_partition = Section::PathPartition(PATH, Partition::ZERO);

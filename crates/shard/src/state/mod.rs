@@ -7,9 +7,9 @@
 //! 4. On every path: produced = delivered + dropped + dlq + depth (P9).
 //! 5. The timer of each place is what the path has due there.
 //!
-//! Topics, paths and their partitions stand behind `Arc`: an image of the state takes the pointers along, and what changes
-//! while the image lives is copied first, section by section. Whoever changes the state goes through `topic_of`,
-//! `path_of`, `Topic::partition_mut` and `Path::partition_mut`, the only places where a section is copied.
+//! An image of the state shares what grows with the work: topics and their partitions stand behind `Arc`, so do the
+//! buckets and lines of producers; facts, unsettled messages and runs of settles are persistent collections. What changes
+//! while the image lives is copied first, piece by piece: no step of the loop pays for a whole.
 
 pub mod timers;
 
@@ -57,7 +57,7 @@ pub struct State {
     /// Incarnations by lower-case name.
     pub names: BTreeMap<String, TopicIncarnation>,
     /// Paths by number.
-    pub paths: BTreeMap<PathId, Arc<Path>>,
+    pub paths: BTreeMap<PathId, Path>,
     pub(crate) last_topic: TopicIncarnation,
     pub(crate) last_path: PathId,
     pub(crate) timers: Timers,
@@ -107,7 +107,7 @@ pub struct Path {
     /// The group's settings.
     pub settings: GroupSettings,
     /// Its deliveries, by partition of the topic.
-    pub partitions: Vec<Arc<PathPartition>>,
+    pub partitions: Vec<PathPartition>,
     /// Its members.
     pub members: BTreeMap<MemberId, Member>,
     /// The partition that the next `Deliver` looks at first, so that each gets its turn.
@@ -175,7 +175,7 @@ impl State {
 
     /// A path, to change it.
     pub(crate) fn path_mut(&mut self, id: PathId) -> Option<&mut Path> {
-        path_of(&mut self.paths, id)
+        self.paths.get_mut(&id)
     }
 
     /// Sets the timer of one place from what its path has due.
@@ -247,9 +247,16 @@ impl Topic {
 }
 
 impl Path {
+    /// The path as such, as an image keeps it beside its partitions.
+    pub(crate) fn without_partitions(&self) -> Self {
+        let Self { topic, group, settings, partitions: _, members, cursor } = self;
+        let (group, settings, members) = (group.clone(), settings.clone(), members.clone());
+        Self { topic: *topic, group, settings, partitions: Vec::new(), members, cursor: *cursor }
+    }
+
     /// What the path has in one partition, to change it.
     pub(crate) fn partition_mut(&mut self, number: usize) -> Option<&mut PathPartition> {
-        self.partitions.get_mut(number).map(Arc::make_mut)
+        self.partitions.get_mut(number)
     }
 }
 
@@ -259,9 +266,4 @@ pub(crate) fn topic_of(
     incarnation: TopicIncarnation,
 ) -> Option<&mut Topic> {
     topics.get_mut(&incarnation).map(Arc::make_mut)
-}
-
-/// A path, to change it; takes the map alone, so that the rest of the state stays in reach.
-pub(crate) fn path_of(paths: &mut BTreeMap<PathId, Arc<Path>>, id: PathId) -> Option<&mut Path> {
-    paths.get_mut(&id).map(Arc::make_mut)
 }
