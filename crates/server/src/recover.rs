@@ -52,6 +52,9 @@ pub(crate) fn recover(config: &Config) -> Result<Recovered, StartError> {
     let mut segments =
         SegmentWriter::open(Arc::clone(&disk), data_dir, SegmentOptions::default()).map_err(StartError::Folder)?;
     let covered = loaded.as_ref().map(|loaded| Covered { log_index: loaded.meta.log_index });
+    if !is_new {
+        tracing::debug!(checkpoint = covered.map(|covered| covered.log_index), "recovery begun");
+    }
     let mut recovery = match loaded {
         Some(loaded) => {
             segments.restore(&loaded.files).map_err(StartError::Checkpoint)?;
@@ -68,6 +71,9 @@ pub(crate) fn recover(config: &Config) -> Result<Recovered, StartError> {
     }
     let options = JournalOptions { file_bytes: config.journal_file_bytes, ..JournalOptions::new(ShardId::ZERO) };
     let membership = recovery.membership();
+    if !is_new {
+        tracing::debug!("replaying the journal");
+    }
     let (journal, found) = Journal::recover(disk, data_dir, options, membership, covered, &mut |batch| {
         let work = recovery.handle_batch(batch).map_err(|error| stop(&error))?;
         take(&mut segments, work).map_err(|error| stop(&error))?;
@@ -87,13 +93,30 @@ pub(crate) fn recover(config: &Config) -> Result<Recovered, StartError> {
         );
     }
     let node = recovery.finish(NodeClock.now()).map_err(StartError::Node)?;
+    if !is_new {
+        tell(&found, begun);
+    }
+    Ok(Recovered { node, journal, segments, is_new, begun, torn: found.torn })
+}
+
+/// Tells the operator what the journal held, and what a crash had left in it.
+fn tell(found: &mortarmq_storage::Recovered, begun: Instant) {
+    if let Some(file) = &found.unfinished_file {
+        tracing::info!(file = %file.display(), "removed a journal file that a crash left before its first batch");
+    }
     if let Some(torn) = &found.torn {
         tracing::warn!(
             file = %torn.file.display(), offset = torn.offset, bytes = torn.bytes,
             "cut a batch that a crash left half-written; nobody was told that it was stored"
         );
     }
-    Ok(Recovered { node, journal, segments, is_new, begun, torn: found.torn })
+    tracing::info!(
+        batches = found.batches,
+        entries = found.entries,
+        bytes = found.bytes,
+        ms = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX),
+        "journal replayed"
+    );
 }
 
 /// Messages of all topics that a node knows.

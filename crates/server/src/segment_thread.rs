@@ -121,6 +121,7 @@ fn checkpoint(
     gives_up: impl Fn() -> bool,
 ) -> Result<(), SegmentError> {
     let begun = Instant::now();
+    tracing::debug!(log_index = meta.log_index, "checkpoint begun");
     let mut bytes = BytesMut::new();
     image.encode(&mut bytes);
     let mut is_told = false;
@@ -143,7 +144,7 @@ fn checkpoint(
         bytes = written.bytes,
         files = written.files,
         ms = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX),
-        "checkpoint"
+        "checkpoint written"
     );
     Ok(())
 }
