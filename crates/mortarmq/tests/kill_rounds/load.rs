@@ -10,6 +10,7 @@ use mortarmq_client::{
 use tokio::runtime::Runtime;
 use tokio::task::JoinHandle;
 
+use crate::message::{id_of, value_of};
 use crate::random::Random;
 use crate::record::{GROUPS, Record, path_of};
 
@@ -66,10 +67,11 @@ impl Load {
     }
 
     /// Ends the consumers; a failed assertion in any task fails the test.
-    pub(crate) fn stop(self) {
+    pub(crate) fn stop(&mut self) {
         self.stop_consumers.notify_waiters();
+        let (producers, consumers) = (self.producers.drain(..), self.consumers.drain(..));
         self.runtime.block_on(async {
-            for task in self.producers.into_iter().chain(self.consumers) {
+            for task in producers.chain(consumers) {
                 task.await.expect("no promise is broken");
             }
         });
@@ -96,7 +98,8 @@ async fn produce(server: String, number: u64, record: Arc<Record>, stop: Arc<Ato
             _ => String::new(),
         };
         record.sending(&id);
-        let message = Message { key: key.as_bytes(), ..Message::of(id.as_bytes()) };
+        let value = value_of(&id);
+        let message = Message { key: key.as_bytes(), ..Message::of(&value) };
         let receipt = producer.send(message).await.expect("the message fits");
         let record = Arc::clone(&record);
         answers.spawn(async move {
@@ -141,7 +144,7 @@ async fn consume(
                 None => break,
             },
         };
-        let id = String::from_utf8(delivery.value.to_vec()).expect("ids are text");
+        let id = id_of(&delivery.value);
         record.delivered(path, &id, &delivery);
         let settler = consumer.settler();
         settles.spawn(settle(settler, delivery, path, Arc::clone(&record), random.below(100)));

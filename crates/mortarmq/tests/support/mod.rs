@@ -3,7 +3,7 @@
 #![allow(dead_code, unreachable_pub, reason = "every test file takes from here what it needs")]
 
 use std::fs::File;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::mpsc;
@@ -21,33 +21,51 @@ pub struct Broker {
     pub found: String,
     /// Every line that it printed up to `ready`.
     pub banner: Vec<String>,
+    /// What it prints from here on.
+    lines: mpsc::Receiver<String>,
+    log: PathBuf,
+    /// How long its log was when it was started.
+    log_begin: u64,
 }
 
 impl Broker {
     /// Starts a broker on free ports with its data in `dir`, and waits until it is ready. Its log is `dir` with the
     /// extension `log`.
     pub fn start(dir: &Path) -> Self {
-        Self::start_at(dir, "127.0.0.1:0", "127.0.0.1:0", &[])
+        Self::start_with(dir, &[])
+    }
+
+    /// As [`Self::start`], with more flags for `serve`.
+    pub fn start_with(dir: &Path, flags: &[&str]) -> Self {
+        Self::start_at(dir, "127.0.0.1:0", "127.0.0.1:0", flags)
     }
 
     fn start_at(dir: &Path, client: &str, admin: &str, flags: &[&str]) -> Self {
+        let mut broker = Self::spawn_at(dir, client, admin, flags);
+        broker.wait_until_ready();
+        broker
+    }
+
+    fn spawn_at(dir: &Path, client: &str, admin: &str, flags: &[&str]) -> Self {
         let log = dir.with_extension("log");
         let log_file = File::options().create(true).append(true).open(&log).expect("the log can be written");
+        let log_begin = log_file.metadata().expect("it is open").len();
         let mut command = mortarmq();
         command.args(["serve", "--dev", "--listen-client", client, "--listen-admin", admin]);
         command.args(flags).arg("--data-dir").arg(dir).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log_file);
         let mut child = command.spawn().expect("the binary runs");
-        let stdout = child.stdout.take().expect("stdout is piped");
-        let mut broker = Self {
+        let lines = lines_of(child.stdout.take().expect("stdout is piped"));
+        Self {
             child,
             dir: dir.to_path_buf(),
             client_addr: String::new(),
             admin_addr: String::new(),
             found: String::new(),
             banner: Vec::new(),
-        };
-        broker.read_banner(stdout, &log);
-        broker
+            lines,
+            log,
+            log_begin,
+        }
     }
 
     /// Ends it as a crash does: SIGKILL.
@@ -65,6 +83,49 @@ impl Broker {
     pub fn restart_with(&mut self, flags: &[&str]) {
         let admin = self.admin_addr.trim_start_matches("http://").to_owned();
         *self = Self::start_at(&self.dir, &self.client_addr, &admin, flags);
+    }
+
+    /// As [`Self::restart_with`], without waiting until it is ready; where it listens stays as it was known.
+    pub fn spawn_again_with(&mut self, flags: &[&str]) {
+        let (client, admin) = (self.client_addr.clone(), self.admin_addr.clone());
+        *self = Self::spawn_at(&self.dir, &client, admin.trim_start_matches("http://"), flags);
+        (self.client_addr, self.admin_addr) = (client, admin);
+    }
+
+    /// Whether it has printed `ready`. Once it was killed the answer is final.
+    pub fn has_become_ready(&mut self) -> bool {
+        let has_ended = self.child.try_wait().expect("a child of ours").is_some();
+        while let Some(line) = if has_ended { self.lines.recv().ok() } else { self.lines.try_recv().ok() } {
+            self.take_line(line);
+        }
+        self.banner.iter().any(|line| line == "ready")
+    }
+
+    /// What it has logged since it was started.
+    pub fn log_since_start(&self) -> String {
+        let mut file = File::open(&self.log).expect("the log is there");
+        file.seek(SeekFrom::Start(self.log_begin)).expect("the log only grows");
+        let mut text = Vec::new();
+        file.read_to_end(&mut text).expect("the log can be read");
+        String::from_utf8_lossy(&text).into_owned()
+    }
+
+    /// Stops all its threads where they are, and returns once they stand still.
+    pub fn pause(&self) {
+        use rustix::process::{WaitId, WaitIdOptions};
+        let pid = rustix::process::Pid::from_child(&self.child);
+        rustix::process::kill_process(pid, rustix::process::Signal::STOP).expect("the broker runs");
+        // One that has ended is not taken away from `child`, which would go on to use its id.
+        let options = WaitIdOptions::STOPPED | WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
+        let status = rustix::process::waitid(WaitId::Pid(pid), options).expect("a child of ours");
+        let is_stopped = status.as_ref().is_some_and(|status| status.stopped());
+        assert!(is_stopped, "the broker ended by itself: {status:?}; its log:\n{}", self.log_since_start());
+    }
+
+    /// Lets it go on after [`Self::pause`].
+    pub fn resume(&self) {
+        let pid = rustix::process::Pid::from_child(&self.child);
+        rustix::process::kill_process(pid, rustix::process::Signal::CONT).expect("the broker is there");
     }
 
     /// Ends it as an operator does, and gives its exit code.
@@ -136,32 +197,32 @@ impl Broker {
         done
     }
 
-    fn read_banner(&mut self, stdout: impl std::io::Read + Send + 'static, log: &Path) {
-        let (sender, lines) = mpsc::channel();
-        std::thread::spawn(move || {
-            for line in BufReader::new(stdout).lines().map_while(Result::ok) {
-                let _ = sender.send(line);
-            }
-        });
-        while let Ok(line) = lines.recv_timeout(Duration::from_secs(60)) {
-            let (word, rest) = line.split_once(' ').unwrap_or((line.as_str(), ""));
-            let rest = rest.trim().to_owned();
-            let is_ready = word == "ready";
-            match word {
-                "client" => self.client_addr = rest,
-                "admin" => self.admin_addr = rest,
-                "data" => {
-                    self.found = rest.rsplit_once(" (").map_or("", |(_, found)| found.trim_end_matches(')')).to_owned();
-                }
-                _ => {}
-            }
-            self.banner.push(line);
-            if is_ready {
-                return;
-            }
+    /// Waits until it has printed `ready`.
+    pub fn wait_until_ready(&mut self) {
+        while !self.has_become_ready() {
+            let Ok(line) = self.lines.recv_timeout(Duration::from_secs(60)) else {
+                panic!(
+                    "the broker did not become ready; it printed {:?}; its log:\n{}",
+                    self.banner,
+                    self.log_since_start()
+                );
+            };
+            self.take_line(line);
         }
-        let log = std::fs::read_to_string(log).unwrap_or_default();
-        panic!("the broker did not become ready; it printed {:?}; its log:\n{log}", self.banner);
+    }
+
+    fn take_line(&mut self, line: String) {
+        let (word, rest) = line.split_once(' ').unwrap_or((line.as_str(), ""));
+        let rest = rest.trim().to_owned();
+        match word {
+            "client" => self.client_addr = rest,
+            "admin" => self.admin_addr = rest,
+            "data" => {
+                self.found = rest.rsplit_once(" (").map_or("", |(_, found)| found.trim_end_matches(')')).to_owned();
+            }
+            _ => {}
+        }
+        self.banner.push(line);
     }
 }
 
@@ -171,6 +232,17 @@ impl Drop for Broker {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// Reads lines to their end, so that whoever prints them never waits.
+fn lines_of(stdout: impl Read + Send + 'static) -> mpsc::Receiver<String> {
+    let (sender, lines) = mpsc::channel();
+    std::thread::spawn(move || {
+        for line in BufReader::new(stdout).lines().map_while(Result::ok) {
+            let _ = sender.send(line);
+        }
+    });
+    lines
 }
 
 /// A command that has ended.
