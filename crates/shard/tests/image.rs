@@ -35,9 +35,7 @@ fn lived(seed: u64, batches: u32) -> (Shard, Random, u64) {
 /// What of all that an image holds this shard has.
 fn reached(shard: &Shard) -> [(&'static str, bool); 9] {
     let state = shard.state();
-    let any = |test: fn(&PathPartition) -> bool| {
-        state.paths.values().flat_map(|path| &path.partitions).any(|partition| test(partition))
-    };
+    let any = |test: fn(&PathPartition) -> bool| state.paths.values().flat_map(|path| &path.partitions).any(&test);
     let mut topics = state.topics.values();
     let mut held = state.paths.values().flat_map(|path| path.members.values());
     [

@@ -84,8 +84,16 @@ impl std::fmt::Display for Hits {
 /// From so many rounds on, one kill in so many rounds must hit each of the three.
 const ROUNDS_WITH_FLOOR: u64 = 20;
 /// A round goes over several journal files and checkpoints.
-const SMALL_FILES: [&str; 6] =
-    ["--journal-file-bytes", "1MiB", "--snapshot-journal-bytes", "4MiB", "--journal-keep-bytes", "1MiB"];
+const SMALL_FILES: [&str; 8] = [
+    "--segment-max-bytes",
+    "1MiB",
+    "--journal-file-bytes",
+    "1MiB",
+    "--snapshot-journal-bytes",
+    "4MiB",
+    "--journal-keep-bytes",
+    "1MiB",
+];
 /// The lines between which a checkpoint or a start is under way.
 const LOG: [&str; 2] = ["--log-level", "debug"];
 
