@@ -1,6 +1,6 @@
 //! The books of a path in a partition, which add up at every moment (P9).
 
-use mortarmq_types::{Cause, Seq};
+use mortarmq_types::{Cause, DropReason, Seq};
 
 use crate::path_partition::PathPartition;
 
@@ -10,7 +10,8 @@ use crate::path_partition::PathPartition;
 /// Messages. All but `depth` only grow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Books {
-    /// Messages that the path is or was obliged to deliver, counted from its start.
+    /// Messages that the path is or was obliged to deliver, counted from its start; one that it was obliged to deliver again
+    /// counts again.
     pub produced: u64,
     /// Messages that were acked.
     pub delivered: u64,
@@ -43,12 +44,18 @@ impl PathPartition {
     pub fn books(&self, last_seq: Seq) -> Books {
         let end = end_of(last_seq);
         Books {
-            produced: end.above(self.start),
+            produced: end.above(self.start) + self.again,
             delivered: self.delivered,
-            dropped: 0,
-            dlq: 0,
+            dropped: self.dropped_by.iter().sum(),
+            dlq: self.dlq,
             depth: end.above(self.position) + self.entries.len() as u64,
         }
+    }
+
+    /// Messages that left by a stated rule, neither acked nor dead, by the rule.
+    #[must_use]
+    pub const fn dropped_by(&self, reason: DropReason) -> u64 {
+        self.dropped_by[reason.number() as usize]
     }
 
     /// Deliveries after a message's first, by what ended the one before.

@@ -11,7 +11,10 @@
 //! | order | 1 | the order in force: 0 none, 1 by key | a key queue where none was kept, or none where it was (P8) |
 //! | start | 8 | the first sequence owed, at least 1 | books that begin elsewhere (P9) |
 //! | position | 8 | all below was offered, sequence | messages skipped or offered again as new (P4, P10) |
-//! | delivered | 8 | messages acked | an entry lost with the bytes: it must be position − start − entries (P9) |
+//! | delivered | 8 | messages acked | an entry lost with the bytes: delivered + dropped + dlq + entries must be position − start + again (P9) |
+//! | dropped | 7 × 8 | messages that left by a stated rule, by number of reason | counters that fall (P10) |
+//! | dlq | 8 | messages moved to the dead-letter topic | the same |
+//! | again | 8 | messages that the path was obliged to deliver once more | the same |
 //! | retries | 7 × 8 | deliveries after a message's first, by number of cause; 0 for `first` | counters that fall (P10) |
 //! | entry count | 8 | entries that follow | entries cut off at the end |
 //! | entries | n | unsettled messages below the position, by rising sequence | a message forgotten (P4) |
@@ -51,7 +54,7 @@ use std::collections::BTreeMap;
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use imbl::OrdMap;
-use mortarmq_types::{Attempt, Cause, ClusterTime, DeliveryId, KeyHash, LeaseTime, MemberId, Seq};
+use mortarmq_types::{Attempt, Cause, ClusterTime, DeliveryId, DropReason, KeyHash, LeaseTime, MemberId, Seq};
 
 use crate::{
     entry::{Entry, Lease, State},
@@ -92,6 +95,9 @@ pub struct PathPartitionImage {
     start: Seq,
     position: Seq,
     delivered: u64,
+    dropped_by: [u64; DropReason::ALL.len()],
+    dlq: u64,
+    again: u64,
     retries_by: [u64; Cause::ALL.len()],
     entries: OrdMap<Seq, Entry>,
     runs: OrdMap<DeliveryId, Run>,
@@ -108,6 +114,11 @@ impl PathPartitionImage {
         out.put_u64(self.start.get());
         out.put_u64(self.position.get());
         out.put_u64(self.delivered);
+        for dropped in self.dropped_by {
+            out.put_u64(dropped);
+        }
+        out.put_u64(self.dlq);
+        out.put_u64(self.again);
         for retries in self.retries_by {
             out.put_u64(retries);
         }
@@ -131,6 +142,9 @@ impl PathPartition {
             start: self.start,
             position: self.position,
             delivered: self.delivered,
+            dropped_by: self.dropped_by,
+            dlq: self.dlq,
+            again: self.again,
             retries_by: self.retries_by,
             entries: self.entries.clone(),
             runs: self.runs.shared(),
@@ -155,7 +169,13 @@ impl PathPartition {
         };
         let start = Seq::new(fields.u64_in("start", Seq::FIRST.get(), NUMBER_MAX)?);
         let position = Seq::new(fields.u64_in("position", start.get(), NUMBER_MAX)?);
-        let delivered = fields.u64()?;
+        let delivered = fields.u64_in("delivered", 0, NUMBER_MAX)?;
+        let mut dropped_by = [0; DropReason::ALL.len()];
+        for dropped in &mut dropped_by {
+            *dropped = fields.u64_in("dropped", 0, NUMBER_MAX / DropReason::ALL.len() as u64)?;
+        }
+        let dlq = fields.u64_in("dlq", 0, NUMBER_MAX)?;
+        let again = fields.u64_in("again", 0, NUMBER_MAX)?;
         let mut retries_by = [0; Cause::ALL.len()];
         for (cause, retries) in Cause::ALL.iter().zip(&mut retries_by) {
             // No retry is a message's first delivery.
@@ -163,11 +183,14 @@ impl PathPartition {
             *retries = fields.u64_in("retries", 0, most)?;
         }
         let entries = take_entries(&mut fields, start, position)?;
-        if delivered.checked_add(entries.len() as u64) != Some(position.above(start)) {
+        // Each is at most NUMBER_MAX, a quarter of what 64 bits hold.
+        let settled = u128::from(delivered) + u128::from(dropped_by.iter().sum::<u64>()) + u128::from(dlq);
+        if settled + entries.len() as u128 != u128::from(position.above(start)) + u128::from(again) {
             return Err(ImageError::Field { field: "delivered", found: delivered });
         }
         let runs = Runs::restore(take_runs(&mut fields, start, position)?);
-        let mut path = Self { position, order, runs, delivered, retries_by, ..Self::new(start) };
+        let mut path =
+            Self { position, order, runs, delivered, dropped_by, dlq, again, retries_by, ..Self::new(start) };
         path.index(&entries)?;
         path.entries = entries.into_iter().collect();
         path.check_settled()?;
@@ -402,7 +425,7 @@ const ENTRY_LEAST_BYTES: usize = 8 + 8 + 4 + 4 + 1 + 8 + 2 + 1;
 const RUN_BYTES: usize = 8 + 8 + 8 + 1 + 8;
 
 // Seven causes are in the layout; another one changes it, and with it the version.
-const _: () = assert!(Cause::ALL.len() == 7);
+const _: () = assert!(Cause::ALL.len() == 7 && DropReason::ALL.len() == 7);
 
 #[cfg(test)]
 mod tests;

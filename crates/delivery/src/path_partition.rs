@@ -17,7 +17,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use imbl::OrdMap;
-use mortarmq_types::{Attempt, Cause, ClusterTime, DeliveryId, KeyHash, LeaseTime, MemberId, Seq};
+use mortarmq_types::{Attempt, Cause, ClusterTime, DeliveryId, DropReason, KeyHash, LeaseTime, MemberId, Seq};
 
 use crate::{
     books::end_of,
@@ -60,6 +60,12 @@ pub struct PathPartition {
     pub(crate) runs: Runs,
     /// Messages that were acked.
     pub(crate) delivered: u64,
+    /// Messages that left by a stated rule, by the number of its reason.
+    pub(crate) dropped_by: [u64; DropReason::ALL.len()],
+    /// Messages that were moved to the dead-letter topic.
+    pub(crate) dlq: u64,
+    /// Messages that the path was obliged to deliver once more.
+    pub(crate) again: u64,
     /// Deliveries after a message's first, by the number of their cause.
     pub(crate) retries_by: [u64; Cause::ALL.len()],
 }
@@ -83,6 +89,9 @@ impl PathPartition {
             held: BTreeSet::new(),
             runs: Runs::default(),
             delivered: 0,
+            dropped_by: [0; DropReason::ALL.len()],
+            dlq: 0,
+            again: 0,
             retries_by: [0; Cause::ALL.len()],
         }
     }

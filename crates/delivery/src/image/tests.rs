@@ -97,6 +97,10 @@ fn damage_that_a_checksum_would_not_show_is_named_by_field() {
     assert_eq!(refused(|path| path.position = Seq::new(NUMBER_MAX + 1)), "position");
     assert_eq!(refused(|path| path.position = Seq::new(11)), "delivered");
     assert_eq!(refused(|path| path.delivered += 1), "delivered");
+    assert_eq!(refused(|path| path.dropped_by[2] = 1), "delivered");
+    assert_eq!(refused(|path| path.dropped_by[2] = u64::MAX), "dropped");
+    assert_eq!(refused(|path| path.dlq = 1), "delivered");
+    assert_eq!(refused(|path| path.again = 1), "delivered");
     assert_eq!(refused(|path| path.retries_by[0] = 1), "retries");
     assert_eq!(refused(|path| path.retries_by[2] = u64::MAX), "retries");
     assert_eq!(refused(|path| path.entry_mut(Seq::new(3)).attempt = Attempt::ZERO), "attempt");

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use mortarmq_shard::{Path, State, Topic};
-use mortarmq_types::{Cause, TopicIncarnation};
+use mortarmq_types::{Cause, DropReason, TopicIncarnation};
 use serde::Serialize;
 
 /// Counters of the topics that were asked for.
@@ -122,6 +122,8 @@ pub(crate) fn topic_stats(state: &State, id: TopicIncarnation, topic: &Topic, le
 pub(crate) fn group_stats(state: &State, path: &Path) -> GroupStats {
     let topic = &state.topics[&path.topic];
     let books = state.books(path);
+    let dropped =
+        |reason: DropReason| path.partitions.iter().map(|partition| partition.dropped_by(reason)).sum::<u64>();
     let retries = |cause: Cause| path.partitions.iter().map(|partition| partition.retries_by(cause)).sum::<u64>();
     let partitions = path
         .partitions
@@ -141,7 +143,11 @@ pub(crate) fn group_stats(state: &State, path: &Path) -> GroupStats {
         dropped: books.dropped,
         dlq: books.dlq,
         depth: books.depth,
-        dropped_by: BTreeMap::new(),
+        dropped_by: DropReason::ALL
+            .iter()
+            .filter(|reason| dropped(**reason) > 0)
+            .map(|reason| (reason.word(), dropped(*reason)))
+            .collect(),
         in_flight: path.partitions.iter().map(|partition| partition.in_flight()).sum(),
         scheduled: path.partitions.iter().map(|partition| partition.scheduled()).sum(),
         unreadable: path.partitions.iter().map(|partition| partition.unreadable()).sum(),
