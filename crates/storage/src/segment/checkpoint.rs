@@ -18,7 +18,7 @@ impl SegmentWriter {
     /// `meta.log_index`, and no later one, were applied; what they appended is what this writer has taken.
     ///
     /// Writes what waits, syncs every file and directory that changed since the last checkpoint, then writes meta, list
-    /// and image as one file aside, syncs it and gives it its name. Only then the files of dropped topics and older
+    /// and image as one file aside, syncs it and gives it its name. Only then trimmed files, those of dropped topics and older
     /// checkpoints go.
     ///
     /// # Durability
@@ -67,6 +67,11 @@ impl SegmentWriter {
         }
         write_file(&*disk, &dir, meta.log_index, &head, image)?;
         let mut removed = 0;
+        for identity in &self.trimmed {
+            remove(&*disk, &self.shared.path(identity))?;
+            removed += 1;
+        }
+        self.trimmed.clear();
         for topic in &self.dropped {
             removed += remove_topic(&*disk, &self.shared.topics.join(topic.to_hex()), &|_| false)?;
         }

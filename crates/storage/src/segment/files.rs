@@ -119,6 +119,11 @@ impl Shared {
         self.open_files().files.retain(|identity, _| !gone(identity.topic));
     }
 
+    /// Closes one file.
+    pub(super) fn close_file(&self, identity: FileIdentity) {
+        self.open_files().files.remove(&identity);
+    }
+
     /// The file's path.
     pub(crate) fn path(&self, identity: &FileIdentity) -> PathBuf {
         identity.path(&self.topics)

@@ -19,6 +19,7 @@ mod reader;
 mod remove;
 mod restore;
 mod tail;
+mod trim;
 mod verify;
 mod writer;
 mod written;

@@ -64,6 +64,7 @@ impl SegmentWriter {
         self.waiting.clear();
         self.written.forget(|_| true);
         self.dropped.clear();
+        self.trimmed.clear();
         self.shared.forget_views(|_| true);
         self.shared.close_files(|_| true);
     }

@@ -27,6 +27,8 @@ pub struct SegmentWriter {
     pub(super) written: WrittenFiles,
     /// Topics that are gone for every reader and whose files wait for the next checkpoint.
     pub(super) dropped: BTreeSet<TopicIncarnation>,
+    /// Files that were trimmed and wait for the next checkpoint.
+    pub(super) trimmed: Vec<FileIdentity>,
     pub(super) poisoned: bool,
 }
 
@@ -63,6 +65,7 @@ impl SegmentWriter {
             waiting: BTreeSet::new(),
             written: WrittenFiles::default(),
             dropped: BTreeSet::new(),
+            trimmed: Vec::new(),
             poisoned: false,
         })
     }

@@ -85,6 +85,11 @@ impl WrittenFiles {
         self.files.values_mut().for_each(|file| file.is_named = true);
     }
 
+    /// Forgets one file.
+    pub(super) fn forget_file(&mut self, identity: FileIdentity) {
+        self.files.remove(&identity);
+    }
+
     /// Forgets the files of topics for which `gone` says so.
     pub(super) fn forget(&mut self, gone: impl Fn(TopicIncarnation) -> bool) {
         self.files.retain(|identity, _| !gone(identity.topic));
