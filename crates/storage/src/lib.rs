@@ -30,7 +30,7 @@ pub use checkpoint::{
     load_checkpoint,
 };
 pub use disk::{DirectoryLock, LockError};
-pub use disk::{Disk, DiskFile, MemoryDisk, RealDisk};
+pub use disk::{Disk, DiskFile, MemoryDisk, PowerLossOutcomes, RealDisk};
 pub use identity::{Identity, IdentityError, has_data};
 pub use journal::{
     Clock, Covered, HardState, Journal, JournalBatch, JournalEntry, JournalError, JournalOptions, RecoverStop,

@@ -3,16 +3,25 @@
 //! Every file has two images, what a power loss leaves for certain (`synced`) and what a reader sees (`current`), and
 //! the changes between them; every directory has the same for its names. Each changing operation has a number, the
 //! first is 1; reads have none. A test plays a script once to learn how many operations it takes, then plays it again
-//! for each number with the power cut there, and looks at what [`MemoryDisk::after_power_loss`] finds.
+//! for each number with the power cut there, and looks at what the power loss may leave: everything
+//! ([`MemoryDisk::power_loss_outcomes`]) or, where that is too much, some of it ([`MemoryDisk::after_power_loss`]).
+//!
+//! Its faults: lost, torn and reordered writes and names (`memory/power_loss.rs`); operations that fail once, writes that
+//! end short, places that cannot be read, flipped bits, slow syncs (`memory/faults.rs`); a full disk.
+
+mod faults;
+mod power_loss;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Component, Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use super::image::{Change, Image};
 use super::random::Random;
 use super::{Disk, DiskFile, SECTOR_BYTES};
+pub use power_loss::PowerLossOutcomes;
 
 /// A handle to a disk in memory; clones share the disk.
 #[derive(Clone, Default)]
@@ -27,6 +36,9 @@ struct State {
     syncs: u64,
     crash_at: Option<u64>,
     fail_at: BTreeSet<u64>,
+    /// Operations that write so many bytes and then fail.
+    short_at: BTreeMap<u64, usize>,
+    sync_latency: Duration,
     full: bool,
     power_lost: bool,
 }
@@ -36,6 +48,8 @@ struct Directory {
     synced: BTreeMap<String, Node>,
     current: BTreeMap<String, Node>,
     pending: Vec<NameChange>,
+    /// The change during which the power went, if no reader saw it any more: it may still survive.
+    caught: Option<NameChange>,
 }
 
 #[derive(Clone)]
@@ -44,6 +58,14 @@ enum Node {
     Directory,
 }
 
+impl Node {
+    /// Whether both are the same file.
+    fn is(&self, other: &Self) -> bool {
+        matches!((self, other), (Self::File(one), Self::File(other)) if Arc::ptr_eq(one, other))
+    }
+}
+
+#[derive(Clone)]
 enum NameChange {
     Put(String, Node),
     Remove(String),
@@ -56,6 +78,8 @@ enum Fate {
     Done,
     /// It fails and all later ones work.
     Failed,
+    /// As `Failed`, but a write writes so many bytes first.
+    Short(usize),
     /// The power goes while it runs; the generator says how far it came.
     PowerLost(Random),
 }
@@ -96,59 +120,6 @@ impl MemoryDisk {
         self.lock().full = full;
     }
 
-    /// The disk as it is found after a power loss: what was synced is there; each other write is kept, dropped or torn
-    /// at sectors, and each other change of a name kept or dropped, as the seed decides.
-    #[must_use]
-    pub fn after_power_loss(&self, seed: u64) -> Self {
-        let state = self.lock();
-        let mut random = Random::new(seed);
-        let mut found = State::default();
-        let mut unvisited: Vec<PathBuf> = vec![PathBuf::new(), PathBuf::from("/")];
-        while let Some(path) = unvisited.pop() {
-            let names = state.directories.get(&path).map(|dir| dir.survivors(&mut random)).unwrap_or_default();
-            let mut directory = Directory::default();
-            for (name, node) in names {
-                let node = match node {
-                    Node::File(image) => Node::File(Arc::new(Mutex::new(lock(&image).survivor(&mut random)))),
-                    Node::Directory => {
-                        unvisited.push(path.join(&name));
-                        Node::Directory
-                    }
-                };
-                directory.synced.insert(name.clone(), node.clone());
-                directory.current.insert(name, node);
-            }
-            found.directories.insert(path, directory);
-        }
-        Self { state: Arc::new(Mutex::new(found)) }
-    }
-
-    /// The disk as a new process finds it after the old one was killed: everything written is there, and what was not
-    /// synced may still be lost to a later power loss.
-    #[must_use]
-    pub fn after_process_kill(&self) -> Self {
-        let state = self.lock();
-        let mut copies: BTreeMap<usize, Arc<Mutex<Image>>> = BTreeMap::new();
-        let mut copy = |node: &Node| match node {
-            Node::Directory => Node::Directory,
-            Node::File(image) => {
-                let address = Arc::as_ptr(image) as usize;
-                let copied = copies.entry(address).or_insert_with(|| Arc::new(Mutex::new(lock(image).clone())));
-                Node::File(copied.clone())
-            }
-        };
-        let mut found = State::default();
-        for (path, directory) in &state.directories {
-            let mut copy_all = |names: &BTreeMap<String, Node>| {
-                names.iter().map(|(name, node)| (name.clone(), copy(node))).collect::<BTreeMap<_, _>>()
-            };
-            let (synced, current) = (copy_all(&directory.synced), copy_all(&directory.current));
-            let pending = directory.pending.iter().map(|change| change.copied(&mut copy)).collect();
-            found.directories.insert(path.clone(), Directory { synced, current, pending });
-        }
-        Self { state: Arc::new(Mutex::new(found)) }
-    }
-
     fn lock(&self) -> MutexGuard<'_, State> {
         lock(&self.state)
     }
@@ -177,6 +148,7 @@ impl Disk for MemoryDisk {
 
     fn sync_dir(&self, dir: &Path) -> io::Result<()> {
         let dir = normal(dir)?;
+        faults::wait(&self.state);
         let mut state = self.lock();
         state.directory(&dir)?;
         state.syncs += 1;
@@ -187,7 +159,7 @@ impl Disk for MemoryDisk {
                 directory.pending.clear();
                 Ok(())
             }
-            Fate::Failed => Err(failed_once()),
+            Fate::Failed | Fate::Short(_) => Err(failed_once()),
             Fate::PowerLost(_) => Err(power_lost()),
         }
     }
@@ -277,6 +249,9 @@ impl State {
             self.power_lost = true;
             return Ok(Fate::PowerLost(Random::new(self.operations)));
         }
+        if let Some(bytes) = self.short_at.remove(&self.operations) {
+            return Ok(Fate::Short(bytes));
+        }
         Ok(if self.fail_at.remove(&self.operations) { Fate::Failed } else { Fate::Done })
     }
 
@@ -302,27 +277,17 @@ impl State {
         }
         let (apply, result) = match self.begin()? {
             Fate::Done => (true, Ok(())),
-            Fate::Failed => (false, Err(failed_once())),
+            Fate::Failed | Fate::Short(_) => return Err(failed_once()),
             Fate::PowerLost(mut random) => (random.coin(), Err(power_lost())),
         };
+        let directory = self.directory(parent)?;
         if apply {
-            let directory = self.directory(parent)?;
             change.apply(&mut directory.current);
             directory.pending.push(change);
+        } else {
+            directory.caught = Some(change);
         }
         result
-    }
-}
-
-impl Directory {
-    fn survivors(&self, random: &mut Random) -> BTreeMap<String, Node> {
-        let mut names = self.synced.clone();
-        for change in &self.pending {
-            if random.coin() {
-                change.apply(&mut names);
-            }
-        }
-        names
     }
 }
 
@@ -335,8 +300,9 @@ impl NameChange {
             Self::Remove(name) => {
                 names.remove(name);
             }
-            Self::Rename(from, to, node) => {
-                names.remove(from);
+            Self::Rename(_, to, node) => {
+                // Whatever changes before it were lost, a renamed file has one name.
+                names.retain(|_, other| !node.is(other));
                 names.insert(to.clone(), node.clone());
             }
         }
@@ -361,7 +327,11 @@ impl DiskFile for MemoryFile {
         lock(&self.state).check_power()?;
         let image = lock(&self.image);
         let end = in_memory(offset)?.checked_add(buffer.len()).ok_or(io::ErrorKind::UnexpectedEof)?;
-        let bytes = image.current().get(end - buffer.len()..end).ok_or(io::ErrorKind::UnexpectedEof)?;
+        let range = end - buffer.len()..end;
+        let bytes = image.current().get(range.clone()).ok_or(io::ErrorKind::UnexpectedEof)?;
+        if image.is_unreadable(&range) {
+            return Err(failed_once());
+        }
         buffer.copy_from_slice(bytes);
         Ok(())
     }
@@ -378,18 +348,26 @@ impl DiskFile for MemoryFile {
                 Ok(())
             }
             Fate::Failed => Err(failed_once()),
+            Fate::Short(written) => {
+                let bytes = bytes[..written.min(bytes.len())].to_vec();
+                lock(&self.image).change(Change::Write { offset, bytes });
+                Err(failed_once())
+            }
             Fate::PowerLost(mut random) => {
-                // Nothing, a prefix that ends at a sector, or all of it reached the cache.
+                // Nothing, a prefix that ends at a sector, or all of it was seen by readers; any of it may survive.
                 let sectors = bytes.len().div_ceil(SECTOR_BYTES) + 1;
                 let end = (offset / SECTOR_BYTES + random.below(sectors as u64 + 1) as usize) * SECTOR_BYTES;
                 let kept = end.saturating_sub(offset).min(bytes.len());
-                lock(&self.image).change(Change::Write { offset, bytes: bytes[..kept].to_vec() });
+                let mut image = lock(&self.image);
+                image.change(Change::Write { offset, bytes: bytes[..kept].to_vec() });
+                image.catch(Change::Write { offset, bytes: bytes.to_vec() });
                 Err(power_lost())
             }
         }
     }
 
     fn sync_data(&self) -> io::Result<()> {
+        faults::wait(&self.state);
         let mut state = lock(&self.state);
         state.syncs += 1;
         match state.begin()? {
@@ -397,7 +375,7 @@ impl DiskFile for MemoryFile {
                 lock(&self.image).sync();
                 Ok(())
             }
-            Fate::Failed => {
+            Fate::Failed | Fate::Short(_) => {
                 lock(&self.image).forget_pending();
                 Err(failed_once())
             }
@@ -408,15 +386,22 @@ impl DiskFile for MemoryFile {
     fn set_len(&self, bytes: u64) -> io::Result<()> {
         let bytes = in_memory(bytes)?;
         let mut state = lock(&self.state);
-        let (apply, result) = match state.begin()? {
-            Fate::Done => (true, Ok(())),
-            Fate::Failed => (false, Err(failed_once())),
-            Fate::PowerLost(mut random) => (random.coin(), Err(power_lost())),
-        };
-        if apply {
-            lock(&self.image).change(Change::Length(bytes));
+        match state.begin()? {
+            Fate::Done => {
+                lock(&self.image).change(Change::Length(bytes));
+                Ok(())
+            }
+            Fate::Failed | Fate::Short(_) => Err(failed_once()),
+            Fate::PowerLost(mut random) => {
+                let mut image = lock(&self.image);
+                if random.coin() {
+                    image.change(Change::Length(bytes))
+                } else {
+                    image.catch(Change::Length(bytes))
+                }
+                Err(power_lost())
+            }
         }
-        result
     }
 
     fn len(&self) -> io::Result<u64> {

@@ -20,7 +20,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 pub use lock::{DirectoryLock, LockError};
-pub use memory::MemoryDisk;
+pub use memory::{MemoryDisk, PowerLossOutcomes};
 pub(crate) use read_only::ReadOnly;
 pub use real::RealDisk;
 pub(crate) use window::Window;
