@@ -2,6 +2,8 @@
 
 mod crash;
 mod damage;
+mod every_subset;
+
 mod model;
 mod restore;
 

@@ -47,7 +47,7 @@ pub(super) struct Node {
 }
 
 /// What has been promised before a crash.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Promised {
     /// The last entry whose batch was appended.
     pub(super) entries: u64,
@@ -179,7 +179,7 @@ impl Node {
         Ok(())
     }
 
-    fn step(&mut self, step: &Step, promised: &mut Promised) -> Result<(), String> {
+    pub(super) fn step(&mut self, step: &Step, promised: &mut Promised) -> Result<(), String> {
         match step {
             Step::Batch(batch) => {
                 self.journal.append(batch).map_err(|error| error.to_string())?;

@@ -5,6 +5,7 @@
 //! zeros where nothing arrived. What is kept takes effect in the order in which it was asked for.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
@@ -52,6 +53,16 @@ impl MemoryDisk {
             counted.push((tree, count));
         }
         (left <= limit).then_some(PowerLossOutcomes { trees: counted, files, position: 0, left })
+    }
+
+    /// Disks that a power loss may leave: all of them if they are at most `limit`, else what each of the seeds leaves. Says
+    /// which.
+    #[must_use]
+    pub fn power_losses(&self, limit: usize, seeds: Range<u64>) -> (bool, Box<dyn Iterator<Item = Self> + '_>) {
+        match self.power_loss_outcomes(limit) {
+            Some(outcomes) => (true, Box::new(outcomes)),
+            None => (false, Box::new(seeds.map(|seed| self.after_power_loss(seed)))),
+        }
     }
 
     /// The disk as a new process finds it after the old one was killed: everything written is there, and what was not
