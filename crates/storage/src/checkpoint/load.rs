@@ -16,8 +16,8 @@ use crate::disk::Disk;
 /// The checkpoint's name, when it returns: the process that gave it that name may have died before it synced the
 /// directory, and what follows relies on this checkpoint (files it does not list are removed).
 /// # Errors
-/// [`CheckpointError::Damaged`] and [`CheckpointError::UnknownVersion`] for the newest one: an older one is never taken
-/// in its place, as files and journal no longer go back so far. Nothing was changed then.
+/// [`CheckpointError::Damaged`], [`CheckpointError::Unreadable`] and [`CheckpointError::UnknownVersion`] for the newest
+/// one: an older one is never taken in its place, as files and journal no longer go back so far. Nothing was changed then.
 /// # Source
 /// Failure rules 3 and 5; P11.
 pub fn load_checkpoint(disk: &dyn Disk, data_dir: &Path) -> Result<Option<LoadedCheckpoint>, CheckpointError> {
@@ -41,7 +41,7 @@ pub fn load_checkpoint(disk: &dyn Disk, data_dir: &Path) -> Result<Option<Loaded
 
 fn read_checkpoint(disk: &dyn Disk, dir: &Path, log_index: u64) -> Result<LoadedCheckpoint, CheckpointError> {
     let path = checkpoint_path(dir, log_index);
-    let bytes = read_whole(disk, &path).map_err(CheckpointError::io("read", &path))?;
+    let bytes = read_whole(disk, &path)?;
     parse(&path, log_index, &bytes)
 }
 
@@ -81,13 +81,25 @@ fn checkpoint_number(name: &str) -> Option<u64> {
     (format!("{number:020}") == digits).then_some(number)
 }
 
-fn read_whole(disk: &dyn Disk, path: &Path) -> io::Result<Bytes> {
-    let file = disk.open(path)?;
-    let length = usize::try_from(file.len()?).map_err(|_| io::ErrorKind::FileTooLarge)?;
-    let mut bytes = vec![0; length];
-    file.read_exact_at(&mut bytes, 0)?;
+/// Reads a file in pieces, so that a place that cannot be read is named.
+fn read_whole(disk: &dyn Disk, path: &Path) -> Result<Bytes, CheckpointError> {
+    let failed = || CheckpointError::io("read", path);
+    let file = disk.open(path).map_err(failed())?;
+    let length = file.len().and_then(|length| usize::try_from(length).map_err(|_| io::ErrorKind::FileTooLarge.into()));
+    let mut bytes = vec![0; length.map_err(failed())?];
+    let mut offset = 0;
+    for piece in bytes.chunks_mut(PIECE_BYTES) {
+        file.read_exact_at(piece, offset).map_err(|source| {
+            let path = path.to_path_buf();
+            CheckpointError::Unreadable { path, offset, source }
+        })?;
+        offset += piece.len() as u64;
+    }
     Ok(Bytes::from(bytes))
 }
+
+/// Few calls for a large checkpoint, and near enough to find a bad place.
+const PIECE_BYTES: usize = 64 << 10;
 
 const SUFFIX: &str = ".checkpoint";
 const UNFINISHED_SUFFIX: &str = ".new";

@@ -124,6 +124,16 @@ pub enum CheckpointError {
         /// What the system said.
         source: io::Error,
     },
+    /// The disk does not give back what the checkpoint holds. Nothing was changed.
+    #[error("cannot read {} at offset {offset}", .path.display())]
+    Unreadable {
+        /// The checkpoint.
+        path: PathBuf,
+        /// Where the piece begins that was asked for.
+        offset: u64,
+        /// What the system said.
+        source: io::Error,
+    },
     /// No room. The checkpoint before is still good; call again when there is room (failure rule 8).
     #[error("no room on disk for {}", .path.display())]
     DiskFull {

@@ -33,6 +33,10 @@ pub(crate) fn verify(disk: &dyn Disk, data_dir: &Path, report: &mut Report<'_>) 
             report.read(bytes);
             files
         }
+        Err(CheckpointError::Unreadable { path, offset, source }) => {
+            report.damaged_file(disk, &path, offset, format!("it cannot be read: {source}"));
+            None
+        }
         Err(error) => {
             tell(disk, &checkpoint_path(&dir, *newest), error, report);
             None

@@ -51,15 +51,26 @@ impl Window {
             let wanted = bytes.max(WINDOW_BYTES).next_multiple_of(SECTOR_BYTES) as u64;
             // At most the file's length or `bytes`, and both fit in memory.
             let there = left.min(wanted) as usize;
-            self.buffer.resize(there, 0);
-            if there > 0 {
-                self.file.read_exact_at(&mut self.buffer, offset)?;
+            self.buffer = match self.read_from_file(offset, there) {
+                // What was read ahead may be what fails, and is no reason to hold back what was asked for.
+                Err(_) if there > bytes => self.read_from_file(offset, bytes)?,
+                read => read?,
+            };
+            if offset + self.buffer.len() as u64 >= self.file_bytes {
+                let padded = self.buffer.len().next_multiple_of(SECTOR_BYTES).max(bytes);
+                self.buffer.resize(padded, 0);
             }
-            let padded = there.next_multiple_of(SECTOR_BYTES).max(bytes);
-            self.buffer.resize(padded, 0);
         }
         let from = (offset - self.start) as usize;
         Ok(&self.buffer[from..from + bytes])
+    }
+
+    fn read_from_file(&self, offset: u64, bytes: usize) -> io::Result<Vec<u8>> {
+        let mut buffer = vec![0; bytes];
+        if bytes > 0 {
+            self.file.read_exact_at(&mut buffer, offset)?;
+        }
+        Ok(buffer)
     }
 }
 

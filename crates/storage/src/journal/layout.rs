@@ -170,14 +170,29 @@ impl Sectors<'_> {
         }
         // Files are at most 2^40 bytes (MAX_FILE_BYTES), so a sector's number fits.
         let sector = self.first_sector + (self.image.len() / SECTOR_BYTES) as u32;
-        let mut mark = [0; MARK_BYTES];
-        mark[..8].copy_from_slice(&self.generation.to_le_bytes());
-        mark[8..16].copy_from_slice(&self.batch.to_le_bytes());
-        mark[16..20].copy_from_slice(&sector.to_le_bytes());
-        let check = crc32c::crc32c(&mark[..20]);
-        mark[20..].copy_from_slice(&check.to_le_bytes());
-        self.image.extend_from_slice(&mark);
+        self.image.extend_from_slice(&mark_bytes(self.generation, self.batch, sector));
     }
+}
+
+fn mark_bytes(generation: u64, batch: u64, sector: u32) -> [u8; MARK_BYTES] {
+    let mut mark = [0; MARK_BYTES];
+    mark[..8].copy_from_slice(&generation.to_le_bytes());
+    mark[8..16].copy_from_slice(&batch.to_le_bytes());
+    mark[16..20].copy_from_slice(&sector.to_le_bytes());
+    let check = crc32c::crc32c(&mark[..20]);
+    mark[20..].copy_from_slice(&check.to_le_bytes());
+    mark
+}
+
+/// Whether the first sector of the batch at `place` may be what a write left that ended within it: it begins as that
+/// sector does, and goes on with what stood there before.
+pub(super) fn is_begun(sector: &[u8], place: &Place) -> bool {
+    // One Place is written once, so its sector number was checked when room was made for it.
+    let number = (place.offset / SECTOR_BYTES as u64) as u32;
+    let mark = mark_bytes(place.generations.present, place.batch, number);
+    let written = mark.iter().zip(sector).take_while(|(expected, found)| expected == found).count();
+    let is_as_before = place.generations.reused > 0 || sector[written..].iter().all(|byte| *byte == 0);
+    written == MARK_BYTES || (written > 0 && is_as_before)
 }
 
 /// The payload of an image, marks taken out.

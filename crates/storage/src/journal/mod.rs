@@ -231,6 +231,16 @@ pub enum JournalError {
         /// What the system said.
         source: io::Error,
     },
+    /// The disk does not give back what it holds. Nothing was changed.
+    #[error("cannot read {} at offset {offset}", .path.display())]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// Where what was asked for begins.
+        offset: u64,
+        /// What the system said.
+        source: io::Error,
+    },
     /// Bytes that were durable have changed or are gone. Nothing was cut (failure rule 3, P11).
     #[error("{} is damaged at offset {offset}: {what}", .path.display())]
     Rotten {
@@ -289,6 +299,12 @@ impl JournalError {
     fn io(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
         let path = path.to_path_buf();
         move |source| Self::Io { doing, path, source }
+    }
+
+    /// For `map_err` after a read at an offset.
+    fn unreadable(path: &Path, offset: u64) -> impl FnOnce(io::Error) -> Self {
+        let path = path.to_path_buf();
+        move |source| Self::Unreadable { path, offset, source }
     }
 
     fn rotten(path: &Path, offset: u64, what: impl Into<String>) -> Self {

@@ -31,7 +31,8 @@ impl Journal {
     /// Everything handed to `on_batch`, once this returns `Ok`: the last batch may have been written by a process that
     /// died before its fsync, or whose fsync failed, so it is written again and synced.
     /// # Errors
-    /// [`JournalError::Rotten`], [`JournalError::Missing`] and [`JournalError::UnknownVersion`] change nothing on disk.
+    /// [`JournalError::Rotten`], [`JournalError::Unreadable`], [`JournalError::Missing`] and
+    /// [`JournalError::UnknownVersion`] change nothing on disk.
     /// # Source
     /// Failure rules 2, 3 and 5; P11.
     pub fn recover(
@@ -168,7 +169,7 @@ impl<'a> Replay<'a> {
     pub(super) fn file(&mut self, number: u64, path: &Path, is_last: bool) -> Result<(), JournalError> {
         let file = self.disk.open(path).map_err(JournalError::io("open", path))?;
         let mut window = Window::open(file).map_err(JournalError::io("read", path))?;
-        let block = window.read(0, BLOCK_BYTES).map_err(JournalError::io("read", path))?;
+        let block = window.read(0, BLOCK_BYTES).map_err(JournalError::unreadable(path, 0))?;
         let header = match FileHeader::parse(block) {
             Parsed::Good(header) => header,
             Parsed::UnknownVersion(found) => {
@@ -226,7 +227,7 @@ impl<'a> Replay<'a> {
         let generations = Generations { present: generation, reused: generation.saturating_sub(1) };
         let mut offset = BLOCK_BYTES as u64;
         while offset < window.sectors_end() {
-            let sector = window.read(offset, SECTOR_BYTES).map_err(JournalError::io("read", path))?;
+            let sector = window.read(offset, SECTOR_BYTES).map_err(JournalError::unreadable(path, offset))?;
             match Mark::of(sector, generations, offset) {
                 Mark::Zero | Mark::Older => offset += SECTOR_BYTES as u64,
                 Mark::Batch(_) | Mark::Foreign => {
@@ -261,7 +262,7 @@ impl<'a> Replay<'a> {
                 batch: self.next_batch,
                 previous_hash: self.previous_hash,
             };
-            let read = read_batch(&mut window, &place, batches_end).map_err(JournalError::io("read", path))?;
+            let read = read_batch(&mut window, &place, batches_end).map_err(JournalError::unreadable(path, end))?;
             let Some(found) = read else { break judge(&mut window, path, &place, batches_end, is_last)? };
             let (entries, clock) = (found.batch.entries.len() as u64, found.batch.clock);
             self.recovered.batches += 1;
@@ -309,7 +310,7 @@ impl<'a> Replay<'a> {
         };
         let Replayed { mut window, path, header, last_valid, end, newest_index, tail } = current;
         let last_bytes = (end - last_valid) as usize;
-        let last = window.read(last_valid, last_bytes).map_err(JournalError::io("read", &path))?.to_vec();
+        let last = window.read(last_valid, last_bytes).map_err(JournalError::unreadable(&path, last_valid))?.to_vec();
         let mut file = JournalFile::with_header(&header, window.file().clone(), path.clone());
         file.filled_bytes = filled_bytes(&header, window.file_bytes());
         (file.position, file.newest_index) = (end, newest_index);

@@ -154,7 +154,7 @@ fn usable_generation(
         return Ok(None);
     }
     let mut block = vec![0; BLOCK_BYTES];
-    file.read_exact_at(&mut block, 0).map_err(JournalError::io("read", path))?;
+    file.read_exact_at(&mut block, 0).map_err(JournalError::unreadable(path, 0))?;
     if block.iter().all(|byte| *byte == 0) {
         return Ok(Some(NEVER_USED));
     }

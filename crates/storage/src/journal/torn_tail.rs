@@ -4,11 +4,15 @@
 //! Failure rule 3. A batch is *torn*, and may be cut, only if it is the last, starts where the last valid batch ends,
 //! nothing valid of this generation follows, and at least one of its sectors shows an older generation or zero: then a
 //! write never arrived, so the batch was never acknowledged. Anything else is *rotten* and is never cut.
+//!
+//! A device writes a sector whole or not at all, but a write call may end within one, and the process then ends. So a
+//! first sector that begins as it should and makes no sense is torn too if no other sector of the batch arrived. A batch
+//! that was acknowledged has at least seven more, so damage to one sector is never taken for that.
 
 use std::path::Path;
 
 use super::JournalError;
-use super::layout::{BLOCK_BYTES, BatchHeader, Mark, Parsed, Place, VERSION};
+use super::layout::{BLOCK_BYTES, BatchHeader, Mark, Parsed, Place, VERSION, is_begun};
 use crate::disk::{SECTOR_BYTES, Window};
 
 /// How a file's batches end.
@@ -35,11 +39,16 @@ pub(super) fn judge(
     is_last_file: bool,
 ) -> Result<Tail, JournalError> {
     let rotten = |offset, what: String| Err(JournalError::rotten(path, offset, what));
-    let claimed_end = match claimed_end(window, path, place)? {
-        Some(end) if end > batches_end => {
+    let claimed_end = match first_sector(window, path, place)? {
+        First::Damaged(_) if is_last_file && is_only_begun(window, path, place)? => {
+            return Ok(Tail::Torn { end: place.offset + BLOCK_BYTES as u64 });
+        }
+        First::Damaged(what) => return rotten(place.offset, what),
+        First::Whole { end } if end > batches_end => {
             return rotten(place.offset, format!("the file ends inside batch {}", place.batch));
         }
-        claimed_end => claimed_end,
+        First::Whole { end } => Some(end),
+        First::Unwritten => None,
     };
     let mut own_end = place.offset;
     let mut last_foreign = None;
@@ -47,7 +56,7 @@ pub(super) fn judge(
     let mut offset = place.offset;
     while offset < window.sectors_end() {
         let inside = claimed_end.is_none_or(|end| offset < end);
-        let sector = window.read(offset, SECTOR_BYTES).map_err(JournalError::io("read", path))?;
+        let sector = window.read(offset, SECTOR_BYTES).map_err(JournalError::unreadable(path, offset))?;
         match Mark::of(sector, place.generations, offset) {
             Mark::Zero | Mark::Older => unwritten_sector |= inside,
             Mark::Batch(batch) if batch == place.batch && inside => own_end = offset + SECTOR_BYTES as u64,
@@ -76,15 +85,43 @@ pub(super) fn judge(
     Ok(Tail::Torn { end })
 }
 
-/// Where the batch at `place` says that it ends; nothing if its first sector was never written.
-fn claimed_end(window: &mut Window, path: &Path, place: &Place) -> Result<Option<u64>, JournalError> {
-    let sector = window.read(place.offset, SECTOR_BYTES).map_err(JournalError::io("read", path))?;
+/// What the first sector of a batch turned out to be.
+enum First {
+    Unwritten,
+    /// It says where the batch ends.
+    Whole {
+        end: u64,
+    },
+    /// Not what was written.
+    Damaged(String),
+}
+
+/// Whether a write may have ended within the first sector of the batch at `place`: none behind it was ever written.
+fn is_only_begun(window: &mut Window, path: &Path, place: &Place) -> Result<bool, JournalError> {
+    let first = window.read(place.offset, SECTOR_BYTES).map_err(JournalError::unreadable(path, place.offset))?;
+    if !is_begun(first, place) {
+        return Ok(false);
+    }
+    let mut offset = place.offset + SECTOR_BYTES as u64;
+    while offset < window.sectors_end() {
+        let sector = window.read(offset, SECTOR_BYTES).map_err(JournalError::unreadable(path, offset))?;
+        match Mark::of(sector, place.generations, offset) {
+            Mark::Zero | Mark::Older => offset += SECTOR_BYTES as u64,
+            Mark::Batch(_) | Mark::Foreign => return Ok(false),
+        }
+    }
+    Ok(true)
+}
+
+/// What the batch at `place` says of itself.
+fn first_sector(window: &mut Window, path: &Path, place: &Place) -> Result<First, JournalError> {
+    let sector = window.read(place.offset, SECTOR_BYTES).map_err(JournalError::unreadable(path, place.offset))?;
     let rotten = |what: String| Err(JournalError::rotten(path, place.offset, what));
     match Mark::of(sector, place.generations, place.offset) {
-        Mark::Zero | Mark::Older => return Ok(None),
+        Mark::Zero | Mark::Older => return Ok(First::Unwritten),
         Mark::Batch(batch) if batch == place.batch => {}
         Mark::Batch(batch) => return rotten(format!("batch {batch} stands where batch {} belongs", place.batch)),
-        Mark::Foreign => return rotten(format!("the first sector of batch {} is damaged", place.batch)),
+        Mark::Foreign => return Ok(First::Damaged(format!("the first sector of batch {} is damaged", place.batch))),
     }
     let header = match BatchHeader::parse(sector, place.generations) {
         Parsed::Good(header) => header,
@@ -92,11 +129,16 @@ fn claimed_end(window: &mut Window, path: &Path, place: &Place) -> Result<Option
             let (path, offset) = (path.to_path_buf(), place.offset);
             return Err(JournalError::UnknownVersion { path, offset, found, supported: VERSION });
         }
-        Parsed::Damaged => return rotten(format!("the header of batch {} fails its checksum", place.batch)),
+        Parsed::Damaged => {
+            return Ok(First::Damaged(format!("the header of batch {} fails its checksum", place.batch)));
+        }
     };
     if let Some(what) = header.misplaced(place) {
         return rotten(what.to_owned());
     }
     let end = header.disk_bytes().and_then(|bytes| place.offset.checked_add(bytes));
-    end.map_or_else(|| rotten(format!("batch {} has an impossible length", place.batch)), |end| Ok(Some(end)))
+    end.map_or_else(
+        || rotten(format!("batch {} has an impossible length", place.batch)),
+        |end| Ok(First::Whole { end }),
+    )
 }

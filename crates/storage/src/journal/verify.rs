@@ -72,11 +72,15 @@ fn verify_file(
     report.read(disk.open(&path).and_then(|file| file.len()).unwrap_or(0));
     let mut replayed = replay.file(number, &path, is_last);
     while let Err(error) = replayed {
-        let JournalError::Rotten { path: damaged, offset, what } = error else {
-            let offset = if let JournalError::UnknownVersion { offset, .. } = &error { *offset } else { 0 };
-            report.damage(&path, offset, chain(&error));
-            replay.resume_at(1, 0);
-            return;
+        let (damaged, offset, what) = match error {
+            JournalError::Rotten { path, offset, what } => (path, offset, what),
+            JournalError::Unreadable { path, offset, source } => (path, offset, format!("it cannot be read: {source}")),
+            error => {
+                let offset = if let JournalError::UnknownVersion { offset, .. } = &error { *offset } else { 0 };
+                report.damage(&path, offset, chain(&error));
+                replay.resume_at(1, 0);
+                return;
+            }
         };
         report.damage(&damaged, offset, what);
         // A file that is damaged at its header may hold any batch.
@@ -121,8 +125,9 @@ fn next_batch(disk: &dyn Disk, path: &Path, damaged: u64, missing: u64) -> io::R
     let block_bytes = BLOCK_BYTES as u64;
     let mut offset = damaged - damaged % block_bytes + block_bytes;
     while offset + block_bytes <= end {
-        let sector = window.read(offset, SECTOR_BYTES)?;
-        if let Mark::Batch(batch) = Mark::of(sector, header.generations(), offset)
+        // What cannot be read here is part of the damage that was found.
+        if let Ok(sector) = window.read(offset, SECTOR_BYTES)
+            && let Mark::Batch(batch) = Mark::of(sector, header.generations(), offset)
             && batch > missing
             && let Parsed::Good(found) = BatchHeader::parse(sector, header.generations())
             && (found.place().file, found.place().offset, found.place().batch) == (header.file, offset, batch)

@@ -29,12 +29,12 @@ impl SegmentReader {
     /// Reads the records of `from..to` that are written, in order, the first of them always and then as many as fit
     /// `max_bytes`.
     ///
-    /// If `from` lies before the first record that is kept, the answer begins with that one. If a record is damaged,
-    /// one or more before it are returned; the error comes when it is the first that is asked for.
+    /// If `from` lies before the first record that is kept, the answer begins with that one. If a record is damaged
+    /// or cannot be read, one or more before it are returned; the error comes when it is the first that is asked for.
     ///
     /// # Errors
     /// [`ReadError::Corrupt`] if a checksum fails, of the position or of the record: nothing of it is served (P11). A
-    /// record whose index entry is damaged is found by those before it.
+    /// record whose index entry is damaged is found by those before it. [`ReadError::Io`] if the disk does not give it back.
     pub fn read_records(
         &self,
         topic: TopicIncarnation,
@@ -175,7 +175,13 @@ impl SegmentReader {
         }
         let mut bytes = vec![0; (end - start) as usize];
         let file = self.shared.open(identity)?;
-        file.read_exact_at(&mut bytes, start).map_err(|source| read_error(&path, start, source))?;
+        match file.read_exact_at(&mut bytes, start) {
+            // A later record may be what cannot be read, which is no reason to hold back this one.
+            Err(_) if to > from.next() => {
+                return self.read_stretch((topic, partition), segment, from, from.next(), limit);
+            }
+            read => read.map_err(|source| read_error(&path, start, source))?,
+        }
         let mut rest = Bytes::from(bytes);
         let mut records = Vec::new();
         let mut seq = from;
@@ -265,7 +271,11 @@ impl SegmentReader {
         let start = FILE_HEADER_BYTES as u64 + from.above(segment.first_seq) * line_bytes;
         let mut bytes = vec![0; (to.above(from) * line_bytes) as usize];
         let file = self.shared.open(identity)?;
-        file.read_exact_at(&mut bytes, start).map_err(|source| read_error(&path, start, source))?;
+        match file.read_exact_at(&mut bytes, start) {
+            // As for records.
+            Err(_) if to > from.next() => return self.read_lines((topic, partition), segment, from, from.next()),
+            read => read.map_err(|source| read_error(&path, start, source))?,
+        }
         let mut lines = Vec::with_capacity(bytes.len() / INDEX_ENTRY_BYTES);
         for (line, seq) in bytes.chunks_exact(INDEX_ENTRY_BYTES).zip(from.get()..) {
             match IndexLine::parse(line, Seq::new(seq), topic, partition) {

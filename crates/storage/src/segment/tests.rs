@@ -1,5 +1,7 @@
 //! What is appended is read back as it was, after a flush and not before; what is damaged is never served.
 
+mod faults;
+
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 

@@ -62,6 +62,49 @@ fn p11_a_flipped_bit_anywhere_is_named_with_its_file() {
 }
 
 #[test]
+fn p11_what_follows_a_record_larger_than_one_read_is_no_damage() {
+    let disk = MemoryDisk::new();
+    open_journal(&disk, None);
+    let options = SegmentOptions { segment_bytes: 8 << 20, push_bytes: 8 << 20 };
+    let mut segments = SegmentWriter::open(Arc::new(disk.clone()), Path::new(DATA_DIR), options).expect("opened");
+    let large = |seq| {
+        let mut bytes = vec![seq as u8; (1 << 20) + 100];
+        bytes.extend(crc32c::crc32c(&bytes).to_le_bytes());
+        SegmentRecord { record: bytes.into(), ..record(seq) }
+    };
+    segments.append(&[large(1), large(2), record(3)]).expect("appended");
+    let payload = vec![7; (1 << 20) + 100].into();
+    segments.append_ledger(&[LedgerRecord { payload, ..event(1) }, event(2)]).expect("appended");
+    segments.checkpoint(&CheckpointMeta::default(), b"the state").expect("a checkpoint");
+    assert_eq!(check(&disk).1, []);
+    assert_eq!(segments.reader().read_ledger(TOPIC, PARTITION, Seq::new(2)).expect("read").len(), 1);
+}
+
+#[test]
+fn p11_a_place_that_cannot_be_read_is_damage_and_what_follows_is_read() {
+    let folder_files = files(&folder(), Path::new(DATA_DIR));
+    for (path, bytes) in &folder_files {
+        let disk = folder();
+        let place = bytes.len() as u64 / 2;
+        disk.fail_reads(path, place..place + 1).expect("there");
+        let mut findings = Vec::new();
+        let summary = verify(&disk, Path::new(DATA_DIR), &mut |finding| findings.push(finding)).expect("data");
+        let damages: Vec<_> = findings.iter().filter(|finding| finding.is_damage).collect();
+        assert_eq!((summary.damages, damages.len()), (1, 1), "{}: {findings:?}", path.display());
+        let named = damages[0].path == *path && damages[0].offset <= place;
+        assert!(named && damages[0].what.contains("cannot be read"), "{}: {findings:?}", path.display());
+    }
+    // In the first file of the journal the first of two batches cannot be read, and the second is damaged.
+    let disk = folder();
+    let journal = Path::new(DATA_DIR).join("journal/00000001.journal");
+    disk.fail_reads(&journal, 4_096 + 700..4_096 + 701).expect("there");
+    disk.flip_bit(&journal, 8_192 + 800, 0).expect("there");
+    let mut places = Vec::new();
+    verify(&disk, Path::new(DATA_DIR), &mut |finding| places.push((finding.path, finding.offset))).expect("data");
+    assert_eq!(places, [(journal.clone(), 4_096), (journal, 8_192)]);
+}
+
+#[test]
 fn p11_every_damage_is_named_not_only_the_first() {
     let disk = folder();
     let journal = Path::new(DATA_DIR).join("journal/00000001.journal");

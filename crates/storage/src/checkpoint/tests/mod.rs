@@ -3,6 +3,7 @@
 mod crash;
 mod damage;
 mod every_subset;
+mod faults;
 
 mod model;
 mod restore;

@@ -2,6 +2,7 @@
 
 mod crash;
 mod every_subset;
+mod faults;
 mod release;
 mod rot;
 mod round_trip;

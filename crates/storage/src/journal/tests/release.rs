@@ -156,7 +156,7 @@ fn a_spare_is_begun_with_its_header_alone_under_a_new_generation() {
 }
 
 /// A journal whose last file, of number 3, was file 1 before: behind its one batch stands the end of the one of then.
-fn recycled() -> (MemoryDisk, Journal, JournalBatch) {
+pub(super) fn recycled() -> (MemoryDisk, Journal, JournalBatch) {
     let disk = written(&[full(1), full(2)]);
     let (mut journal, ..) = recover(&disk).expect("recovered");
     journal.release(u64::MAX, 0).expect("released");
