@@ -5,7 +5,7 @@
 #![allow(dead_code, reason = "each test file uses its own part")]
 
 use std::collections::{BTreeMap, VecDeque};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bytes::{BufMut, BytesMut};
@@ -48,11 +48,28 @@ pub(crate) struct Rig {
     pub(crate) index_reads: u64,
     /// Whether the recovery cut a torn batch.
     pub(crate) torn: bool,
+    /// What each of the disk's operations since the start belonged to, if that is watched.
+    pub(crate) doing: Option<BTreeMap<u64, Doing>>,
     under_way: UnderWay,
     journal: Journal,
     segments: SegmentWriter,
     reader: SegmentReader,
     last_query: u64,
+}
+
+/// What an operation of the disk belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Doing {
+    Recovery,
+    /// A batch, into the file at hand.
+    Append,
+    /// The next journal file is made.
+    RollOver,
+    /// The next journal file is made of one that was freed.
+    Recycling,
+    Segments,
+    Checkpoint,
+    Release,
 }
 
 /// What journal, segment writer and read pool have to do.
@@ -71,6 +88,10 @@ pub(crate) struct RigOptions {
     pub(crate) journal_file_bytes: u64,
     pub(crate) recent_bytes: u64,
     pub(crate) checkpoint_after_bytes: u64,
+    /// After how many bytes a segment, index or ledger file is synced.
+    pub(crate) push_bytes: u64,
+    /// Whether [`Rig::doing`] is kept.
+    pub(crate) is_watched: bool,
 }
 
 impl RigOptions {
@@ -80,6 +101,8 @@ impl RigOptions {
         journal_file_bytes: 1 << 20,
         recent_bytes: 64 << 20,
         checkpoint_after_bytes: 1 << 30,
+        push_bytes: 1 << 16,
+        is_watched: false,
     };
 }
 
@@ -94,6 +117,7 @@ pub(crate) const CONNECTION: ConnectionId = ConnectionId::new(1);
 impl Rig {
     /// Recovers a node from a disk and waits until it leads.
     pub(crate) fn start(disk: &MemoryDisk, options: RigOptions) -> Result<Self, Crashed> {
+        let begun = disk.operations();
         let shared: Arc<dyn Disk> = Arc::new(disk.clone());
         let data_dir = PathBuf::from("data");
         let mut config = NodeConfig::new(NodeId::ZERO, [options.boot; 16], 7);
@@ -101,7 +125,7 @@ impl Rig {
         config.checkpoint_after_bytes = options.checkpoint_after_bytes;
         config.journal_keep_bytes = 0;
         config.initial.segment_max_bytes = 1 << 16;
-        let segment_options = SegmentOptions { push_bytes: 1 << 16, ..SegmentOptions::default() };
+        let segment_options = SegmentOptions { push_bytes: options.push_bytes, ..SegmentOptions::default() };
         let mut segments = SegmentWriter::open(shared.clone(), &data_dir, segment_options).map_err(crashed)?;
         let loaded = load_checkpoint(disk, &data_dir).map_err(crashed)?;
         let covered = loaded.as_ref().map(|loaded| Covered { log_index: loaded.meta.log_index });
@@ -148,12 +172,14 @@ impl Rig {
             record_reads: 0,
             index_reads: 0,
             torn: recovered.torn.is_some(),
+            doing: options.is_watched.then(BTreeMap::new),
             under_way: UnderWay::default(),
             journal,
             segments,
             reader,
             last_query: 0,
         };
+        rig.note(begun, Doing::Recovery);
         rig.pump()?;
         assert!(rig.node.is_ready(), "a single voter leads at once");
         Ok(rig)
@@ -170,7 +196,9 @@ impl Rig {
                 }
                 Output::Segments { ticket, work } => {
                     // The bytes are written at once, as a read must find them; the word that they are comes later.
+                    let begun = self.disk.operations();
                     write(&mut self.segments, work)?;
+                    self.note(begun, Doing::Segments);
                     self.under_way.written.push_back(ticket);
                     self.unless_slow(Self::finish_segments)?;
                 }
@@ -198,12 +226,16 @@ impl Rig {
                 Output::Checkpoint { meta, image } => {
                     let mut bytes = BytesMut::new();
                     image.encode(&mut bytes);
+                    let begun = self.disk.operations();
                     self.segments.checkpoint(&meta, &bytes).map_err(crashed)?;
+                    self.note(begun, Doing::Checkpoint);
                     self.checkpoints += 1;
                     self.node.handle_checkpoint_written(self.now, meta.log_index);
                 }
                 Output::ReleaseJournal { log_index, keep_bytes } => {
+                    let begun = self.disk.operations();
                     self.journal.release(log_index, keep_bytes).map_err(crashed)?;
+                    self.note(begun, Doing::Release);
                 }
                 Output::Role { .. } => {}
             }
@@ -240,9 +272,33 @@ impl Rig {
 
     pub(crate) fn finish_journal(&mut self) -> Result<bool, Crashed> {
         let Some((ready_number, batch)) = self.under_way.journal.take() else { return Ok(false) };
+        let (begun, files) = (self.disk.operations(), self.journal_names());
         self.journal.append(&batch).map_err(crashed)?;
+        self.note(begun, Doing::Append);
+        let is_new = |name: &String| name.ends_with(".journal") && !files.contains(name);
+        let names = self.journal_names();
+        if names.iter().any(is_new) {
+            let doing = if names.len() == files.len() { Doing::Recycling } else { Doing::RollOver };
+            self.note(begun, doing);
+            // The batch itself is written and synced last.
+            self.note(self.disk.operations() - 2, Doing::Append);
+        }
         self.node.handle_journal_written(self.now, ready_number);
         Ok(true)
+    }
+
+    fn journal_names(&self) -> Vec<String> {
+        if self.doing.is_none() {
+            return Vec::new();
+        }
+        self.disk.list(Path::new("data/journal")).expect("the journal's folder")
+    }
+
+    /// Notes what the operations of the disk since `begun` belonged to.
+    fn note(&mut self, begun: u64, doing: Doing) {
+        if let Some(noted) = &mut self.doing {
+            noted.extend((begun + 1..=self.disk.operations()).map(|operation| (operation, doing)));
+        }
     }
 
     fn finish_segments(&mut self) -> Result<bool, Crashed> {
