@@ -88,6 +88,10 @@ pub(crate) struct RigOptions {
     pub(crate) journal_file_bytes: u64,
     pub(crate) recent_bytes: u64,
     pub(crate) checkpoint_after_bytes: u64,
+    /// In how many steps a journal file is filled with zeros.
+    pub(crate) zero_steps: u64,
+    pub(crate) spare_files: u32,
+    pub(crate) segment_bytes: u64,
     /// After how many bytes a segment, index or ledger file is synced.
     pub(crate) push_bytes: u64,
     /// Whether [`Rig::doing`] is kept.
@@ -101,6 +105,9 @@ impl RigOptions {
         journal_file_bytes: 1 << 20,
         recent_bytes: 64 << 20,
         checkpoint_after_bytes: 1 << 30,
+        zero_steps: 4,
+        spare_files: 1,
+        segment_bytes: 1 << 16,
         push_bytes: 1 << 16,
         is_watched: false,
     };
@@ -124,7 +131,7 @@ impl Rig {
         config.recent_bytes = options.recent_bytes;
         config.checkpoint_after_bytes = options.checkpoint_after_bytes;
         config.journal_keep_bytes = 0;
-        config.initial.segment_max_bytes = 1 << 16;
+        config.initial.segment_max_bytes = options.segment_bytes;
         let segment_options = SegmentOptions { push_bytes: options.push_bytes, ..SegmentOptions::default() };
         let mut segments = SegmentWriter::open(shared.clone(), &data_dir, segment_options).map_err(crashed)?;
         let loaded = load_checkpoint(disk, &data_dir).map_err(crashed)?;
@@ -146,8 +153,8 @@ impl Rig {
         let journal_options = JournalOptions {
             shard: ShardId::ZERO,
             file_bytes: options.journal_file_bytes,
-            zero_step_bytes: options.journal_file_bytes / 4,
-            spare_files: 1,
+            zero_step_bytes: options.journal_file_bytes / options.zero_steps,
+            spare_files: options.spare_files,
         };
         let mut on_batch = |batch| {
             let work = recovery.handle_batch(batch).map_err(|error| RecoverStop { reason: error.to_string() })?;

@@ -49,6 +49,9 @@
 //! | 112 | batch_crc u32 | CRC32C of all its blocks, marks and end included, with this field and the next zero |
 //! | 116 | header_crc u32 | CRC32C of the header up to here: its length can be trusted although the rest is torn |
 //!
+//! A mark that stands in place of another sound one leaves `batch_crc` as it is: both end with their own CRC32C, so their
+//! difference has none. (A sector of an earlier use with the same payload would pass.) So each mark of a batch is compared.
+//!
 //! An entry is index u64, term u64, data_bytes u32, kind u8, then its data.
 
 use bytes::{Buf, BufMut, Bytes};

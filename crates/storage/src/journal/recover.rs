@@ -347,6 +347,12 @@ fn read_batch(window: &mut Window, place: &Place, batches_end: u64) -> std::io::
         return Ok(None);
     }
     let image = window.read(place.offset, disk_bytes as usize)?;
+    // The checksum does not see a sound mark in place of another, as each ends with its own.
+    let is_of_batch = |(sector, offset)| Mark::of(sector, place.generations, offset) == Mark::Batch(place.batch);
+    let offsets = (place.offset..).step_by(SECTOR_BYTES);
+    if !image.chunks_exact(SECTOR_BYTES).zip(offsets).all(is_of_batch) {
+        return Ok(None);
+    }
     let hash = super::layout::batch_hash(image);
     Ok(header.decode(image).map(|batch| Found { batch, disk_bytes, hash }))
 }

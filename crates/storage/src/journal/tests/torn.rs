@@ -1,5 +1,6 @@
 //! Failure rule 3, the torn side: a batch of which a write did not arrive is cut, and only that one.
 
+use super::release::recover_covered;
 use super::{batch, membership, overwrite, path, read, recover, rotten, written};
 use crate::disk::{Disk, MemoryDisk, SECTOR_BYTES};
 use crate::journal::layout::{BLOCK_BYTES, FileHeader, Generations, Parsed, Place, encode_batch};
@@ -98,6 +99,40 @@ fn rule_3_an_older_generation_shows_that_a_block_did_not_arrive() {
         assert_eq!(found.len(), 1 + usize::from(arrived == 15), "{arrived:b}");
         assert_eq!(recovered.torn.is_some(), arrived != 0 && arrived != 15, "{arrived:b}");
     }
+}
+
+#[test]
+fn rule_3_zeros_torn_over_the_zeros_of_an_older_generation_are_cut_although_their_payload_is_the_same() {
+    // Each mark ends with its checksum, so a sound one in place of another does not change the batch's.
+    const BLOCKS: usize = 6;
+    let zeros = |number| {
+        let mut batch = batch(number, &[20_000]);
+        batch.entries[0].data = vec![0; 20_000].into();
+        batch
+    };
+    let disk = written(&[zeros(1), zeros(2)]);
+    let older = read(&disk, 1);
+    let (mut journal, ..) = recover(&disk).expect("recovered");
+    journal.release(u64::MAX, 0).expect("released");
+    journal.append(&zeros(3)).expect("appended");
+    let first = BLOCK_BYTES..BLOCK_BYTES + SECTOR_BYTES;
+    for arrived in 0..1usize << BLOCKS {
+        let disk = disk.after_process_kill();
+        for block in (0..BLOCKS).filter(|block| arrived >> block & 1 == 0) {
+            let bytes = (block + 1) * BLOCK_BYTES..(block + 2) * BLOCK_BYTES;
+            overwrite(&disk, 3, bytes.start, &older[bytes]);
+        }
+        let is_whole = arrived == (1 << BLOCKS) - 1;
+        let (_, recovered, found) = recover_covered(&disk).unwrap_or_else(|error| panic!("{arrived:b}: {error}"));
+        assert!(found[1..] == [zeros(3)][..usize::from(is_whole)], "{arrived:b}: {} batches", found.len());
+        assert_eq!(recovered.torn.is_some(), arrived != 0 && !is_whole, "{arrived:b}");
+    }
+    // In a batch that was written whole, such a sector is damage that the start must not go over.
+    let (mut journal, ..) = recover_covered(&disk).expect("recovered");
+    journal.append(&batch(4, &[100])).expect("appended");
+    let sector = first.start + 3 * SECTOR_BYTES..first.end + 3 * SECTOR_BYTES;
+    overwrite(&disk, 3, sector.start, &older[sector]);
+    assert_eq!(rotten(recover_covered(&disk)).1, BLOCK_BYTES as u64);
 }
 
 #[test]
