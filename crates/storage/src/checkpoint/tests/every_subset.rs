@@ -12,6 +12,8 @@ use crate::disk::{Disk, MemoryDisk};
 /// Up to so many outcomes all are tried, else so many seeds.
 const LIMIT: usize = 4096;
 const SEEDS: u64 = 30;
+/// The same for the many recoveries that are cut.
+const SECOND_LIMIT: usize = 300;
 /// Stands for the outcome of a kill.
 const KILLED: usize = usize::MAX;
 
@@ -112,7 +114,8 @@ impl Seen {
         promised: Promised,
         look: &mut dyn FnMut(&mut Self, &MemoryDisk, usize),
     ) {
-        let (is_exhaustive, outcomes) = disk.power_losses(LIMIT, 0..SEEDS);
+        let limit = if hit == Hit::SecondRecovery { SECOND_LIMIT } else { LIMIT };
+        let (is_exhaustive, outcomes) = disk.power_losses(limit, 0..SEEDS);
         let (crashes, exhaustive) = self.crashes.entry(hit).or_default();
         *crashes += 1;
         *exhaustive += u64::from(is_exhaustive);
