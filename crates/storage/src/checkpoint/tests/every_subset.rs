@@ -177,6 +177,16 @@ fn p1_no_subset_of_what_was_under_way_at_a_power_loss_loses_what_was_promised_or
             let mut promised = Promised { entries: node.state.applied, checkpoint: node.checkpoint };
             let lost = outcome.after_power_loss(operation);
             recovered(&lost, &copies, promised, &format!("{story}, lost again"));
+            // The very next batch, before anything else is synced that recovery left unsynced.
+            let next = outcome.after_process_kill();
+            let mut again = Node::open(&next).unwrap_or_else(|error| panic!("{story}: {error}"));
+            let mut told = promised;
+            if let Some(step) = again.next_batch(&steps) {
+                again.step(step, &mut told).unwrap_or_else(|error| panic!("{story}: {error}"));
+                for lost in next.power_losses(8, 0..2).1 {
+                    recovered(&lost, &copies, told, &format!("{story}, lost after the next batch"));
+                }
+            }
             node.run(&steps, &mut promised).unwrap_or_else(|error| panic!("{story}: {error}"));
             node.check(outcome, &copies, promised, &format!("{story}, in the end"));
             let lost = outcome.after_power_loss(operation + 1);

@@ -179,6 +179,14 @@ impl Node {
         Ok(())
     }
 
+    /// The first batch that the state does not hold yet.
+    pub(super) fn next_batch<'a>(&self, steps: &'a [Step]) -> Option<&'a Step> {
+        steps.iter().find(|step| match step {
+            Step::Batch(batch) => batch.entries.last().is_some_and(|entry| entry.index > self.state.applied),
+            Step::Checkpoint | Step::Release | Step::PrepareSpare => false,
+        })
+    }
+
     pub(super) fn step(&mut self, step: &Step, promised: &mut Promised) -> Result<(), String> {
         match step {
             Step::Batch(batch) => {

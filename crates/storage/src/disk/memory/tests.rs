@@ -194,18 +194,35 @@ fn power_loss_outcomes_are_every_subset_of_names_and_a_rename_is_whole() {
 
 #[test]
 fn an_operation_that_the_power_loss_caught_may_survive_in_any_part() {
-    let (disk, file) = disk_with_file();
-    file.write_all_at(&[1; 3 * SECTOR_BYTES], 0).expect("written");
-    file.sync_data().expect("synced");
-    disk.crash_at(disk.operations() + 1);
-    assert!(file.write_all_at(&[2; 3 * SECTOR_BYTES], 0).is_err());
-    assert_eq!(all_contents(&disk).len(), 8);
-    let disk = MemoryDisk::new();
-    disk.crash_at(1);
-    assert!(disk.create_new(Path::new("file")).is_err());
-    let found: BTreeSet<_> =
-        disk.power_loss_outcomes(9).expect("few").map(|disk| disk.exists(Path::new("file")).expect("looked")).collect();
-    assert_eq!(found, BTreeSet::from([false, true]));
+    // How much of it a reader saw, and whether it saw a name, goes by the number of the operation.
+    for before in 0..12 {
+        let (disk, file) = disk_with_file();
+        file.write_all_at(&[1; 3 * SECTOR_BYTES], 0).expect("written");
+        (0..=before).for_each(|_| file.sync_data().expect("synced"));
+        let cut = disk.after_process_kill();
+        disk.crash_at(disk.operations() + 1);
+        assert!(file.write_all_at(&[2; 3 * SECTOR_BYTES], 0).is_err());
+        assert_eq!(all_contents(&disk).len(), 8);
+        cut.crash_at(before + 1);
+        let file = cut.open(Path::new("file")).expect("there");
+        (0..before).for_each(|_| file.sync_data().expect("synced"));
+        assert!(file.set_len(100).is_err());
+        let lengths =
+            cut.power_loss_outcomes(9).expect("few").map(|disk| contents(&disk).len()).collect::<BTreeSet<_>>();
+        assert_eq!(lengths, BTreeSet::from([100, 3 * SECTOR_BYTES]));
+    }
+    for operation in 1..12 {
+        let disk = MemoryDisk::new();
+        disk.crash_at(operation);
+        (1..operation).for_each(|_| disk.sync_dir(Path::new("")).expect("synced"));
+        assert!(disk.create_new(Path::new("file")).is_err());
+        let found: BTreeSet<_> = disk
+            .power_loss_outcomes(9)
+            .expect("few")
+            .map(|disk| disk.exists(Path::new("file")).expect("looked"))
+            .collect();
+        assert_eq!(found, BTreeSet::from([false, true]));
+    }
 }
 
 #[test]

@@ -231,6 +231,18 @@ fn go_on(recovered: &MemoryDisk, mut promised: Promised, story: &dyn Fn() -> Str
         let kept = check(&recovered.after_power_loss(seed), promised, &|| format!("{}, lost again", story()));
         assert_eq!(kept, promised.acknowledged, "{}: what was handed out is lost", story());
     }
+    // The very next batch, before anything else is synced that recovery left unsynced.
+    if promised.acknowledged < LAST {
+        let next = recovered.after_process_kill();
+        let (mut journal, ..) =
+            recover(&next, promised.released).unwrap_or_else(|error| panic!("{}: {error}", story()));
+        let acknowledged = promised.acknowledged + 1;
+        journal.append(&script_batch(acknowledged)).unwrap_or_else(|error| panic!("{}: {error}", story()));
+        let promised = Promised { acknowledged, ..promised };
+        for outcome in next.power_losses(32, 0..2).1 {
+            check(&outcome, promised, &|| format!("{}, lost after the next batch", story()));
+        }
+    }
     let played = play(recovered, &mut promised, &mut BTreeMap::new());
     assert_eq!((played, promised.acknowledged), (Ok(()), LAST), "{}", story());
     for seed in 0..2 {
