@@ -14,7 +14,10 @@ pub(crate) type Place = (String, u16, u64);
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Served {
     pub(crate) peeks: BTreeMap<Place, Result<String, String>>,
+    /// Without what the record itself tells.
     pub(crate) traces: BTreeMap<Place, Result<String, String>>,
+    /// What the record tells of a message's life.
+    pub(crate) stored: BTreeMap<Place, Result<String, String>>,
     /// What a new group was delivered.
     pub(crate) deliveries: BTreeMap<Place, String>,
     pub(crate) books: String,
@@ -23,14 +26,17 @@ pub(crate) struct Served {
 impl Served {
     /// Why reads failed.
     pub(crate) fn failures(&self) -> Vec<&String> {
-        self.peeks.values().chain(self.traces.values()).filter_map(|read| read.as_ref().err()).collect()
+        let reads = self.peeks.values().chain(self.traces.values()).chain(self.stored.values());
+        reads.filter_map(|read| read.as_ref().err()).collect()
     }
 
     /// Asserts that all that was served is what `sound` served.
     pub(crate) fn must_be_part_of(&self, sound: &Self, story: &dyn Fn() -> String) {
         assert_eq!(self.books, sound.books, "{}: P9", story());
-        for (reads, expected) in [(&self.peeks, &sound.peeks), (&self.traces, &sound.traces)] {
-            assert_eq!(reads.len(), expected.len(), "{}: a message is gone unnoticed", story());
+        assert_eq!(self.peeks.len(), sound.peeks.len(), "{}: a message is gone unnoticed", story());
+        assert_eq!(self.traces.len(), sound.traces.len(), "{}: a life is gone unnoticed", story());
+        let of_records = (&self.stored, &sound.stored);
+        for (reads, expected) in [(&self.peeks, &sound.peeks), (&self.traces, &sound.traces), of_records] {
             for (place, read) in reads {
                 assert!(
                     read.is_err() || read == &expected[place],
@@ -67,7 +73,12 @@ pub(crate) fn look(rig: &mut Rig) -> Result<Served, Crashed> {
                 served.peeks.insert(place.clone(), peeked(rig, peek, seq)?);
                 let trace = Query::Trace { topic: topic.clone(), partition, seq: Seq::new(seq) };
                 let life = match rig.query(trace)?.result {
-                    Ok(QueryAnswer::Trace(view)) => Ok(format!("{:?}", view.events)),
+                    Ok(QueryAnswer::Trace(view)) => {
+                        let (stored, others) = view.events.split_first().expect("it was stored");
+                        let unreadable = stored.detail.strip_prefix("unreadable: ").map(str::to_owned);
+                        served.stored.insert(place.clone(), unreadable.map_or_else(|| Ok(format!("{stored:?}")), Err));
+                        Ok(format!("{others:?}"))
+                    }
                     Ok(other) => panic!("a trace is answered with a life, not {other:?}"),
                     Err(failure) => Err(failure.message),
                 };

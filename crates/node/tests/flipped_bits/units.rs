@@ -11,6 +11,7 @@ use super::folder::files;
 /// What the bytes of a unit are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Kind {
+    Identity,
     JournalHeader,
     JournalBatch,
     /// A sector of a journal file that no batch was written to yet; zero.
@@ -44,11 +45,18 @@ impl Kind {
     /// Whether a start must be refused if it is damaged.
     pub(crate) fn stops_the_start(self) -> bool {
         use Kind::{
-            CheckpointHeader, CheckpointImage, CheckpointList, CheckpointMembership, JournalBatch, JournalHeader,
+            CheckpointHeader, CheckpointImage, CheckpointList, CheckpointMembership, Identity, JournalBatch,
+            JournalHeader,
         };
         matches!(
             self,
-            JournalHeader | JournalBatch | CheckpointHeader | CheckpointMembership | CheckpointList | CheckpointImage
+            Identity
+                | JournalHeader
+                | JournalBatch
+                | CheckpointHeader
+                | CheckpointMembership
+                | CheckpointList
+                | CheckpointImage
         )
     }
 }
@@ -83,6 +91,7 @@ pub(crate) fn units(disk: &MemoryDisk) -> Vec<Unit> {
                 file.of_a_topic(kind);
                 file.cut_at(listed.get(&path).copied().unwrap_or(0));
             }
+            None if path.ends_with("identity") => file.add(Kind::Identity, 0..bytes.len() as u64, 0),
             None if path.to_string_lossy().contains("spare-") => file.add(Kind::Spare, 0..bytes.len() as u64, 0),
             _ => panic!("{} is no file of docs/formats.md", path.display()),
         }

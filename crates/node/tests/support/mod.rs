@@ -16,8 +16,8 @@ use mortarmq_node::{
 use mortarmq_shard::record::NewRecord;
 use mortarmq_shard::{PublishRunBuilder, SettleItem, SettleKind, StartPolicy};
 use mortarmq_storage::{
-    Covered, Disk, Journal, JournalBatch, JournalOptions, MemoryDisk, RecoverStop, SegmentOptions, SegmentReader,
-    SegmentWriter, load_checkpoint,
+    Covered, Disk, Identity, Journal, JournalBatch, JournalOptions, MemoryDisk, RecoverStop, SegmentOptions,
+    SegmentReader, SegmentWriter, has_data, load_checkpoint,
 };
 use mortarmq_types::{
     ConnectionId, DeliveryId, MemberId, MonotonicTime, NodeId, Partition, ProducerId, ProducerSeq, Seq, ShardId,
@@ -127,6 +127,7 @@ impl Rig {
         let begun = disk.operations();
         let shared: Arc<dyn Disk> = Arc::new(disk.clone());
         let data_dir = PathBuf::from("data");
+        claim(disk, &data_dir)?;
         let mut config = NodeConfig::new(NodeId::ZERO, [options.boot; 16], 7);
         config.recent_bytes = options.recent_bytes;
         config.checkpoint_after_bytes = options.checkpoint_after_bytes;
@@ -464,6 +465,16 @@ fn write(segments: &mut SegmentWriter, work: Vec<SegmentWork>) -> Result<(), Cra
         }
     }
     segments.flush().map_err(crashed)
+}
+
+/// As the server does before anything else: data has an identity, or there is none yet.
+fn claim(disk: &MemoryDisk, data_dir: &Path) -> Result<(), Crashed> {
+    if Identity::read(disk, data_dir).map_err(crashed)?.is_some() {
+        return Ok(());
+    }
+    assert!(!has_data(disk, data_dir).map_err(crashed)?, "rule 4: data without an identity");
+    let (node_id, incarnation) = (NodeId::ZERO, Identity::FIRST_INCARNATION);
+    Identity { cluster_id: [9; 16], node_id, incarnation, peers: vec![node_id] }.write(disk, data_dir).map_err(crashed)
 }
 
 fn crashed(error: impl std::error::Error) -> Crashed {

@@ -33,10 +33,6 @@ pub(crate) fn verify(disk: &dyn Disk, data_dir: &Path, report: &mut Report<'_>) 
             report.read(bytes);
             files
         }
-        Err(CheckpointError::Unreadable { path, offset, source }) => {
-            report.damaged_file(disk, &path, offset, format!("it cannot be read: {source}"));
-            None
-        }
         Err(error) => {
             tell(disk, &checkpoint_path(&dir, *newest), error, report);
             None
@@ -63,6 +59,9 @@ pub(crate) fn tell(disk: &dyn Disk, path: &Path, error: CheckpointError, report:
 pub(crate) fn tell_damage(path: &Path, error: CheckpointError, report: &mut Report<'_>) {
     match error {
         CheckpointError::Damaged { path, offset, what } => report.damage(&path, offset, what),
+        CheckpointError::Unreadable { path, offset, source } => {
+            report.damage(&path, offset, format!("it cannot be read: {source}"));
+        }
         error => report.damage(path, 0, chain(&error)),
     }
 }

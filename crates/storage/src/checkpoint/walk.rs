@@ -51,7 +51,10 @@ impl CheckpointWalk {
         let failed = |source| CheckpointError::Io { doing: "read", path: path.clone(), source };
         let mut window = disk.open(&path).and_then(Window::open).map_err(failed)?;
         let file_bytes = window.file_bytes();
-        let start = window.read(0, file_bytes.min(MAX_HEADER_BYTES as u64) as usize).map_err(failed)?;
+        let start = window.read(0, file_bytes.min(MAX_HEADER_BYTES as u64) as usize).map_err(|source| {
+            let path = path.clone();
+            CheckpointError::Unreadable { path, offset: 0, source }
+        })?;
         let header = Header::of_file(&path, log_index, start, file_bytes)?;
         let offset = header.pieces()[0].start;
         Ok(Self { path, window, header, piece: 0, offset, crc: 0, list: Vec::new(), files: None })
@@ -63,8 +66,10 @@ impl CheckpointWalk {
         let bytes = (piece.end - self.offset).min(STEP_BYTES);
         // An empty piece is not read: it may lie at the file's end.
         if bytes > 0 {
-            let read =
-                self.window.read(self.offset, bytes as usize).map_err(CheckpointError::io("read", &self.path))?;
+            let read = self.window.read(self.offset, bytes as usize).map_err(|source| {
+                let (path, offset) = (self.path.clone(), self.offset);
+                CheckpointError::Unreadable { path, offset, source }
+            })?;
             self.crc = crc32c::crc32c_append(self.crc, read);
             if self.piece == LIST_PIECE {
                 self.list.extend_from_slice(read);

@@ -38,6 +38,9 @@ pub(crate) fn check(disk: &dyn Disk, data_dir: &Path, has_data: bool, report: &m
         }
         Ok(None) => {}
         Err(IdentityError::Rotten { path, offset, what }) => report.damaged_file(disk, &path, offset, what),
+        Err(IdentityError::Io { path, source, .. }) => {
+            report.damaged_file(disk, &path, 0, format!("it cannot be read: {source}"));
+        }
         Err(error) => report.damaged_file(disk, &data_dir.join(IDENTITY_FILE), 0, chain(&error)),
     }
     false

@@ -62,25 +62,6 @@ fn p11_a_flipped_bit_anywhere_is_named_with_its_file() {
 }
 
 #[test]
-fn p11_what_follows_a_record_larger_than_one_read_is_no_damage() {
-    let disk = MemoryDisk::new();
-    open_journal(&disk, None);
-    let options = SegmentOptions { segment_bytes: 8 << 20, push_bytes: 8 << 20 };
-    let mut segments = SegmentWriter::open(Arc::new(disk.clone()), Path::new(DATA_DIR), options).expect("opened");
-    let large = |seq| {
-        let mut bytes = vec![seq as u8; (1 << 20) + 100];
-        bytes.extend(crc32c::crc32c(&bytes).to_le_bytes());
-        SegmentRecord { record: bytes.into(), ..record(seq) }
-    };
-    segments.append(&[large(1), large(2), record(3)]).expect("appended");
-    let payload = vec![7; (1 << 20) + 100].into();
-    segments.append_ledger(&[LedgerRecord { payload, ..event(1) }, event(2)]).expect("appended");
-    segments.checkpoint(&CheckpointMeta::default(), b"the state").expect("a checkpoint");
-    assert_eq!(check(&disk).1, []);
-    assert_eq!(segments.reader().read_ledger(TOPIC, PARTITION, Seq::new(2)).expect("read").len(), 1);
-}
-
-#[test]
 fn p11_a_place_that_cannot_be_read_is_damage_and_what_follows_is_read() {
     let folder_files = files(&folder(), Path::new(DATA_DIR));
     for (path, bytes) in &folder_files {
