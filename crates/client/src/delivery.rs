@@ -67,7 +67,7 @@ impl Delivery {
         // One copy, of which key, headers and value are parts: a slice of the receive buffer would keep all of it
         // alive.
         let bytes = Bytes::copy_from_slice(message.body.bytes());
-        let body = RecordBody::parse(&bytes, message.body.has_headers()).map_or(message.body, |(body, _)| body);
+        let body = RecordBody::parse_stored(&bytes, message.body.has_headers()).map_or(message.body, |(body, _)| body);
         let part = |part: &[u8]| if part.is_empty() { Bytes::new() } else { bytes.slice_ref(part) };
         Self {
             partition: message.partition,

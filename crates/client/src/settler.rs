@@ -75,7 +75,7 @@ impl Settler {
         self.nack_later(delivery, delay_ms, error_text).await
     }
 
-    /// Sends the message to the dead letters now.
+    /// Sends the message to the dead letters now, with the text. Later messages of its key go on without it.
     ///
     /// # Errors
     /// As [`Self::ack`].

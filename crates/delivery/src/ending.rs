@@ -1,10 +1,11 @@
-//! How a delivery ends without an ack: its time ran out, it was refused or given back, its member went away.
+//! How a delivery ends without an ack: its time ran out, it was refused or given back, its member went away. And when that
+//! was one time too many: the message is dead.
 
-use mortarmq_types::{Attempt, Cause, DeliveryId, MemberId, Seq};
+use mortarmq_types::{Attempt, Cause, DeliveryId, KeyHash, MemberId, Seq};
 
 use crate::{
     backoff::backoff_ms,
-    entry::{Lease, State},
+    entry::{Entry, Lease, State},
     path_partition::PathPartition,
     rules::{Grant, Now, PathRules},
 };
@@ -22,6 +23,8 @@ pub struct Ended {
     pub member: MemberId,
     /// How it was asked for: the end of a push returns its credit.
     pub grant: Grant,
+    /// The hash of the message's key.
+    pub key_hash: KeyHash,
     /// What it took of the byte window.
     pub size_bytes: u32,
     /// What ended it.
@@ -35,8 +38,30 @@ pub enum End {
     Acked,
     /// The message will be delivered again, for this cause (P7).
     Ended(Cause),
+    /// The message is settled: it goes to the dead-letter topic and comes no more on this path (P4, P6).
+    Dead(Death),
     /// The message could not be read and never left: it waits until it can be. Its next delivery is `released`.
     Held,
+}
+
+/// Why a message is dead.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Death {
+    /// It used up its attempts; this ended the last one.
+    Exhausted(Cause),
+    /// Its consumer said so, whatever the attempt.
+    Rejected,
+}
+
+impl Death {
+    /// The word used in text and headers: that of the last cause, or `rejected`.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Exhausted(cause) => cause.word(),
+            Self::Rejected => "rejected",
+        }
+    }
 }
 
 /// Why a delivery ends without settling its message.
@@ -54,6 +79,8 @@ pub(crate) enum Failure {
     Follower,
     /// It could not be read, so it never left.
     Held,
+    /// Its consumer says that no attempt will do.
+    Rejected,
 }
 
 impl Failure {
@@ -61,8 +88,21 @@ impl Failure {
         match self {
             Self::Expired => Cause::LeaseExpired,
             Self::Lost => Cause::ConsumerLost,
-            Self::Nacked { .. } => Cause::Nacked,
+            // What is rejected is not delivered again: this cause is never told.
+            Self::Nacked { .. } | Self::Rejected => Cause::Nacked,
             Self::GivenBack | Self::Follower | Self::Held => Cause::Released,
+        }
+    }
+
+    /// Whether the message is dead when this ends its delivery of this attempt. Only a cause that counts uses up the last.
+    const fn death(self, attempt: Attempt, rules: &PathRules) -> Option<Death> {
+        let cause = self.cause();
+        match self {
+            Self::Rejected => Some(Death::Rejected),
+            _ if cause.counts() && rules.max_attempts != 0 && attempt.get() >= rules.max_attempts => {
+                Some(Death::Exhausted(cause))
+            }
+            Self::Expired | Self::Lost | Self::Nacked { .. } | Self::GivenBack | Self::Follower | Self::Held => None,
         }
     }
 }
@@ -170,16 +210,20 @@ impl PathPartition {
         let Some(lease) = entry.lease().copied() else {
             panic!("P5: a delivery of message {seq} ends and none is live");
         };
-        ended.push(Ended {
-            seq,
-            delivery_id: lease.delivery_id,
-            attempt: entry.attempt,
-            member: lease.member,
-            grant: lease.grant,
-            size_bytes: entry.size_bytes,
-            end: if failure == Failure::Held { End::Held } else { End::Ended(failure.cause()) },
-        });
+        let death = failure.death(entry.attempt, rules);
+        let end = match death {
+            Some(death) => End::Dead(death),
+            None if failure == Failure::Held => End::Held,
+            None => End::Ended(failure.cause()),
+        };
+        ended.push(ended_by(seq, entry, &lease, end));
         self.forget_lease(seq, &lease);
+        if death.is_some() {
+            let entry = self.remove(seq);
+            self.dlq += 1;
+            self.leave_key(entry.key_hash, seq);
+            return;
+        }
         let entry = self.entry_mut(seq);
         entry.follow(lease.delivery_id, failure);
         if failure == Failure::Held {
@@ -196,7 +240,7 @@ impl PathPartition {
             Failure::GivenBack if entry.given_back >= 2 => {
                 backoff_ms(rules, u32::from(entry.given_back), seq, lease.delivery_id)
             }
-            Failure::GivenBack | Failure::Follower | Failure::Held => 0,
+            Failure::GivenBack | Failure::Follower | Failure::Held | Failure::Rejected => 0,
         };
         if delay_ms == 0 {
             self.wait(seq);
@@ -222,6 +266,20 @@ impl PathPartition {
         if !self.is_held_back(key, seq) {
             self.ready.insert(seq);
         }
+    }
+}
+
+/// The end of a message's live delivery.
+pub(crate) const fn ended_by(seq: Seq, entry: &Entry, lease: &Lease, end: End) -> Ended {
+    Ended {
+        seq,
+        delivery_id: lease.delivery_id,
+        attempt: entry.attempt,
+        member: lease.member,
+        grant: lease.grant,
+        key_hash: entry.key_hash,
+        size_bytes: entry.size_bytes,
+        end,
     }
 }
 

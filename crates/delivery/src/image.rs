@@ -47,7 +47,7 @@
 //! | first_delivery | 8 | the lowest delivery of the run | |
 //! | first_seq | 8 | its message, in start..position | an answer given to another message |
 //! | count | 8 | deliveries and messages, at least 1 | runs that overlap |
-//! | kind | 1 | 0 ack, 1 nack, 2 release | a settle repeated as another kind |
+//! | kind | 1 | 0 ack, 1 nack, 2 release, 3 dead letter | a settle repeated as another kind |
 //! | opened | 8 | when the oldest was settled, cluster time, ms | a window of less than a minute |
 
 use std::collections::BTreeMap;
@@ -287,6 +287,7 @@ fn put_run(out: &mut BytesMut, first: DeliveryId, run: &Run) {
         Kind::Ack => 0,
         Kind::Nack => 1,
         Kind::Release => 2,
+        Kind::DeadLetter => 3,
     });
     out.put_u64(run.opened.get());
 }
@@ -367,6 +368,7 @@ fn take_runs(fields: &mut Fields<'_>, start: Seq, position: Seq) -> Result<Vec<(
             0 => Kind::Ack,
             1 => Kind::Nack,
             2 => Kind::Release,
+            3 => Kind::DeadLetter,
             found => return Err(ImageError::Field { field: "kind", found: u64::from(found) }),
         };
         let opened = ClusterTime::new(fields.u64()?);

@@ -1,4 +1,4 @@
-//! One path (consumer group) in one partition: leases, settles, retries, order by key, and the books.
+//! One path (consumer group) in one partition: leases, settles, retries, dead letters, order by key, and the books.
 //!
 //! [`PathPartition`] is a pure state machine. It knows nothing of topics, disks or sockets, and has no clock: time, the
 //! group's settings and what is known of the messages come with every call, so that equal calls give equal states on
@@ -28,7 +28,7 @@ pub mod rules;
 pub mod settle;
 
 pub use books::Books;
-pub use ending::{End, Ended};
+pub use ending::{Death, End, Ended};
 pub use entry::{Entry, Lease, State};
 pub use image::{ImageError, PathPartitionImage};
 pub use lease::{Fact, Facts, LeaseLimits, LeaseRequest, LeaseStop, Leased};

@@ -294,6 +294,11 @@ impl PathPartition {
         self.entries.get(&seq).unwrap_or_else(|| panic!("an index names message {seq}, which has no entry"))
     }
 
+    /// Takes out a message that is settled.
+    pub(crate) fn remove(&mut self, seq: Seq) -> Entry {
+        self.entries.remove(&seq).unwrap_or_else(|| panic!("P6: message {seq} is settled and not there"))
+    }
+
     /// As [`Self::entry`], to change it.
     pub(crate) fn entry_mut(&mut self, seq: Seq) -> &mut Entry {
         self.entries.get_mut(&seq).unwrap_or_else(|| panic!("an index names message {seq}, which has no entry"))

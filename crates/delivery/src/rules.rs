@@ -26,7 +26,8 @@ pub struct PathRules {
     pub max_passed_over: u32,
     /// The most live leases in this partition. 0 = no limit.
     pub max_in_flight: u32,
-    /// After how many attempts a message is dead. 0 = no limit; dead letters are not made yet, so nothing reads it.
+    /// After how many attempts a message is dead; it counts at the end of a delivery, so a lower number takes effect with
+    /// the next failure. 0 = no limit.
     pub max_attempts: u32,
 }
 

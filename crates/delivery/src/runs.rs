@@ -18,6 +18,7 @@ pub(crate) enum Kind {
     Ack,
     Nack,
     Release,
+    DeadLetter,
 }
 
 /// The remembered settles of one path in one partition.

@@ -1,10 +1,10 @@
-//! What a consumer says about a message it holds: done, refused, given back, still at work. And what the broker says about
+//! What a consumer says about a message it holds: done, refused, hopeless, given back, still at work. And what the broker says about
 //! one that it cannot read.
 
 use mortarmq_types::{DeliveryId, Seq};
 
 use crate::{
-    ending::{End, Ended, Failure},
+    ending::{End, Ended, Failure, ended_by},
     entry::{Entry, Lease, State},
     path_partition::PathPartition,
     rules::{Now, PathRules},
@@ -21,6 +21,8 @@ pub enum Settle {
         /// After this long; 0 = after the group's backoff.
         delay_ms: u32,
     },
+    /// No attempt will do: the message is dead, whatever the attempt.
+    DeadLetter,
     /// The message is given back; does not count.
     Release,
     /// The consumer is still at work: the lease runs `lease_ms` from now.
@@ -94,6 +96,10 @@ impl PathPartition {
                 self.fail(seq, Failure::Nacked { delay_ms }, rules, now, ended);
                 self.runs.remember(seq, delivery_id, Kind::Nack, now.cluster);
             }
+            Settle::DeadLetter => {
+                self.fail(seq, Failure::Rejected, rules, now, ended);
+                self.runs.remember(seq, delivery_id, Kind::DeadLetter, now.cluster);
+            }
             Settle::Release => {
                 self.fail(seq, Failure::GivenBack, rules, now, ended);
                 self.runs.remember(seq, delivery_id, Kind::Release, now.cluster);
@@ -128,20 +134,10 @@ impl PathPartition {
 
     fn ack(&mut self, seq: Seq, lease: Lease, ended: &mut Vec<Ended>) {
         self.forget_lease(seq, &lease);
-        let Some(entry) = self.entries.remove(&seq) else {
-            panic!("P6: message {seq} is acked and not there");
-        };
+        let entry = self.remove(seq);
         self.delivered += 1;
         self.leave_key(entry.key_hash, seq);
-        ended.push(Ended {
-            seq,
-            delivery_id: lease.delivery_id,
-            attempt: entry.attempt,
-            member: lease.member,
-            grant: lease.grant,
-            size_bytes: entry.size_bytes,
-            end: End::Acked,
-        });
+        ended.push(ended_by(seq, &entry, &lease, End::Acked));
     }
 
     fn extend(&mut self, seq: Seq, lease: Lease, rules: &PathRules, now: Now) {
@@ -158,6 +154,7 @@ impl Settle {
         match self {
             Self::Ack => Some(Kind::Ack),
             Self::Nack { .. } => Some(Kind::Nack),
+            Self::DeadLetter => Some(Kind::DeadLetter),
             Self::Release => Some(Kind::Release),
             Self::Extend | Self::Hold | Self::Resume => None,
         }

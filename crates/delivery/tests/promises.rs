@@ -1,8 +1,8 @@
 //! The contract's promises, one by one, as far as one path in one partition keeps them.
 
 use mortarmq_delivery::{
-    Books, End, Ended, Fact, Facts, Grant, LeaseLimits, LeaseRequest, LeaseStop, Leased, Now, Order, PathPartition,
-    PathRules, Settle, SettleError, Settled, State,
+    Books, Death, End, Ended, Fact, Facts, Grant, LeaseLimits, LeaseRequest, LeaseStop, Leased, Now, Order,
+    PathPartition, PathRules, Settle, SettleError, Settled, State,
 };
 use mortarmq_types::{Cause, ClusterTime, DeliveryId, KeyHash, LeaseTime, MemberId, Seq};
 
@@ -551,6 +551,78 @@ fn rule_3_what_cannot_be_read_is_held_its_key_waits_and_all_else_goes_on() {
         [(1, 1, Cause::Released), (3, 1, Cause::Released), (5, 1, Cause::Released)],
         "P8, no attempt counted"
     );
+}
+
+#[test]
+fn p4_a_message_is_dead_when_the_last_of_its_attempts_fails_for_a_cause_that_counts() {
+    // Goal: attempts end, by each counting cause, and only then. Method: three attempts that fail three ways; what does
+    // not count is tried in between.
+    type Fails = fn(&mut Bench);
+    let ways: [(Cause, Fails); 3] = [
+        (Cause::Nacked, |bench| bench.settle(1, NACK)),
+        (Cause::ConsumerLost, |bench| assert!(bench.end_member(A, Cause::ConsumerLost, 9))),
+        (Cause::LeaseExpired, |bench| {
+            bench.cluster_ms += 1000;
+            bench.end_due(9);
+        }),
+    ];
+    for (cause, fail) in ways {
+        let mut bench = Bench::with_keys(&[0]);
+        bench.rules.max_attempts = 3;
+        for _ in 0..2 {
+            assert_eq!(bench.lease(A, 1), [1]);
+            fail(&mut bench);
+            assert_eq!(bench.lease(A, 1), [1], "it is tried again");
+            bench.settle(1, Settle::Release);
+        }
+        bench.take_ended();
+        bench.cluster_ms += 30_000;
+        assert_eq!(bench.lease(A, 1), [1], "what does not count used up nothing");
+        fail(&mut bench);
+        assert_eq!(bench.take_ended(), [(1, End::Dead(Death::Exhausted(cause)))]);
+        let expected = Books { produced: 1, dlq: 1, ..Books::default() };
+        assert_eq!((bench.path.books(bench.last_seq()), bench.path.lease_of(Seq::FIRST)), (expected, None), "P9");
+        bench.cluster_ms += 86_400_000;
+        assert_eq!(bench.lease(B, 9), [0_u64; 0], "P6: dead is settled");
+    }
+}
+
+#[test]
+fn p6_a_dead_letter_is_final_its_repeat_is_ok_and_any_other_settle_changes_nothing() {
+    let mut bench = Bench::with_keys(&[0]);
+    bench.lease(A, 1);
+    bench.settle(1, Settle::DeadLetter);
+    assert_eq!(bench.take_ended(), [(1, End::Dead(Death::Rejected))]);
+    assert_eq!(bench.settle_as(1, 1, Settle::DeadLetter), Ok(Settled::Again));
+    for late in [Settle::Ack, NACK, Settle::Release, Settle::Extend] {
+        assert_eq!(bench.settle_as(1, 1, late), Err(SettleError::Unknown));
+    }
+    assert_eq!((bench.path.books(bench.last_seq()).dlq, bench.take_ended()), (1, Vec::new()));
+}
+
+#[test]
+fn p8_behind_a_dead_message_its_key_goes_on_in_order() {
+    let mut bench = Bench::with_keys(&[7, 7, 7, 8]);
+    bench.rules.max_attempts = 1;
+    assert_eq!(bench.lease(A, 2), [1, 2]);
+    bench.settle(1, NACK);
+    let together = [(1, End::Dead(Death::Exhausted(Cause::Nacked))), (2, End::Ended(Cause::Released))];
+    assert_eq!(bench.take_ended(), together, "what was leased behind it ends with it, and is not blamed");
+    assert_eq!(bench.lease(B, 9), [2, 3, 4]);
+    bench.settle(3, Settle::DeadLetter);
+    assert_eq!(bench.take_ended(), [(3, End::Dead(Death::Rejected))]);
+    assert_eq!(bench.path.in_flight(), 2, "those before it in its key are not touched");
+}
+
+#[test]
+fn p4_a_lowered_limit_takes_effect_with_the_next_failure() {
+    let mut bench = Bench::with_keys(&[0]);
+    bench.lease(A, 1);
+    bench.settle(1, NACK);
+    bench.rules.max_attempts = 1;
+    assert_eq!(bench.lease(A, 1), [1], "what waits is still tried");
+    bench.settle(1, NACK);
+    assert_eq!(bench.take_ended()[1], (1, End::Dead(Death::Exhausted(Cause::Nacked))));
 }
 
 #[test]

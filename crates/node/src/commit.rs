@@ -2,11 +2,12 @@
 
 use mortarmq_delivery::Fact;
 use mortarmq_replica::{Entry, EntryKind};
-use mortarmq_shard::{AppendEffect, Applied, Effect, LedgerEffect, Outcome, Setting};
+use mortarmq_shard::{AppendEffect, Applied, CopyEffect, Effect, LedgerEffect, Outcome, Setting};
 use mortarmq_storage::{LedgerRecord, SegmentRecord};
 use mortarmq_types::{CommitIndex, ConnectionId, Epoch, Position, WallTime};
 
 use crate::config::Now;
+use crate::copies::CopyWork;
 use crate::node::Node;
 use crate::open_batch::{NewSession, Waiter, WaiterKind};
 use crate::output::{Output, SegmentWork};
@@ -201,6 +202,14 @@ impl Node {
                     let fact = Fact { key_hash, size_bytes, expires_at_ms: 0 };
                     self.recent.push(append.topic, append.partition, stored, fact, ticket);
                 }
+                Effect::Copy(copy) => {
+                    bytes += u64::from(copy.payload_bytes);
+                    self.recent.note_copy(copy.to.topic, copy.to.partition, ticket);
+                    if let Some(topic) = self.shard.state().topics.get(&copy.to.topic) {
+                        self.attention.extend(topic.paths.values());
+                    }
+                    work.push(copy_work(*copy, epoch, wall));
+                }
                 Effect::Ledger(ledger) => {
                     bytes += LEDGER_EVENT_BYTES;
                     work.push(ledger_work(&ledger));
@@ -272,6 +281,11 @@ pub(crate) fn append_work(append: &AppendEffect, epoch: Epoch, published_at: Wal
         expires_at_ms: 0,
         record: append.record.clone(),
     })
+}
+
+/// The segment work of a copied message.
+pub(crate) fn copy_work(copy: CopyEffect, epoch: Epoch, published_at: WallTime) -> SegmentWork {
+    SegmentWork::Copy(Box::new(CopyWork::of(copy, epoch, published_at)))
 }
 
 /// The segment work of a ledger event.

@@ -173,7 +173,8 @@ impl Node {
             self.give_back(path, &unsent);
         }
         if let Some(job) = read {
-            let ticket = self.read(0, job);
+            let ReadJob::Records { topic, partition, .. } = job else { unreachable!("made above") };
+            let ticket = self.read(self.recent.needed_ticket(topic, partition), job);
             self.sends.reading(ticket, destination);
             if let Some(Pending::Messages(batch)) =
                 self.sends.queue_mut(destination).and_then(|queue| queue.front_mut())

@@ -16,6 +16,7 @@ mod clock;
 mod commit;
 mod config;
 mod connections;
+mod copies;
 mod deliveries;
 mod duties;
 mod handles;
@@ -38,6 +39,7 @@ mod unreadable;
 pub mod views;
 
 pub use config::{NodeConfig, Now};
+pub use copies::{Copied, CopyWork};
 pub use handles::Handles;
 pub use inspect::Gauges;
 pub use mortarmq_wire::{ErrorCode, Outcome};

@@ -7,6 +7,7 @@ use mortarmq_types::{
     Attempt, Cause, ConnectionId, DeliveryId, MonotonicTime, Partition, Position, Seq, TopicIncarnation, WallTime,
 };
 
+use crate::copies::CopyWork;
 use crate::reply::{Failure, QueryReply, Reply};
 
 /// One thing to do.
@@ -95,6 +96,8 @@ pub enum Output {
 pub enum SegmentWork {
     /// Append a message.
     Append(SegmentRecord),
+    /// Make a record of another one that was appended before, and append it.
+    Copy(Box<CopyWork>),
     /// Append an event to the ledger.
     Ledger(LedgerRecord),
     /// Begin new segment and ledger files at this size from now on, in bytes.

@@ -6,7 +6,7 @@ use mortarmq_shard::ledger::{LedgerEvent, LedgerKind};
 use mortarmq_shard::record::open_record;
 use mortarmq_shard::{State, Topic};
 use mortarmq_storage::StoredRecord;
-use mortarmq_types::{Cause, ConnectionId, Partition, Position, Seq, TopicIncarnation};
+use mortarmq_types::{ConnectionId, Partition, Position, Seq, TopicIncarnation};
 use mortarmq_wire::{ErrorCode, RecordBody};
 
 use crate::config::Now;
@@ -237,7 +237,8 @@ impl Node {
             return Some(Ok(QueryAnswer::Peek(PeekView { topic: name, messages })));
         }
         let (from, to) = (range.start, end.min(in_memory));
-        let ticket = self.read(0, ReadJob::Records { topic, partition, from, to, max_bytes: PEEK_BYTES });
+        let needed = self.recent.needed_ticket(topic, partition);
+        let ticket = self.read(needed, ReadJob::Records { topic, partition, from, to, max_bytes: PEEK_BYTES });
         let reading = Reading { query, position: self.position(), topic, name, partition, seq: None };
         self.queries.reading.insert(ticket, reading);
         None
@@ -267,7 +268,8 @@ impl Node {
                 .map_err(|error| Failure::new(ErrorCode::Internal, format!("the ledger cannot be read: {error}")))?;
             events.extend(event.of_message(seq).map(|event| ledger_event(self.shard.state(), &reading.name, &event)));
         }
-        let standing = trace::standing(self.shard.state(), reading.topic, reading.partition, seq);
+        let mut standing = trace::standing(self.shard.state(), reading.topic, reading.partition, seq);
+        trace::tell_dead(&mut standing, &events);
         Ok(QueryAnswer::Trace(TraceView { events, standing }))
     }
 }
@@ -307,7 +309,7 @@ fn check_message(topic: &Topic, partition: Partition, seq: Seq) -> Result<(), Fa
 /// A stored record as a peek tells it; nothing if its bytes are not what was written (P11).
 fn peeked(partition: Partition, stored: &Stored) -> Option<PeekedMessage> {
     let record = open_record(&stored.record).ok()?;
-    let (body, _) = RecordBody::parse(record.body(), record.has_headers).ok()?;
+    let (body, _) = RecordBody::parse_stored(record.body(), record.has_headers).ok()?;
     let slice = |part: &[u8]| record.body().slice_ref(part);
     let headers = body.headers().into_iter().flatten().map(|(name, value)| (slice(name), slice(value))).collect();
     Some(PeekedMessage {
@@ -360,10 +362,11 @@ fn unreadable_event(reason: &str) -> TraceEvent {
 fn ledger_event(state: &State, topic: &str, event: &LedgerEvent) -> TraceEvent {
     let group = state.paths.get(&event.path).map_or_else(|| format!("path-{}", event.path), |path| path.group.clone());
     let (stage, cause) = match event.kind {
-        LedgerKind::Leased(cause) => ("leased", Some(cause)),
+        LedgerKind::Leased(cause) => ("leased", Some(cause.word())),
         LedgerKind::Extended => ("extended", None),
-        LedgerKind::LeaseEnded(cause) => ("lease_ended", Some(cause)),
+        LedgerKind::LeaseEnded(cause) => ("lease_ended", Some(cause.word())),
         LedgerKind::Acked => ("acked", None),
+        LedgerKind::Dead(death) => ("dead", Some(death.word())),
     };
     let detail =
         if event.previous.get() == 0 { event.detail.clone() } else { format!("follows delivery {}", event.previous) };
@@ -375,7 +378,7 @@ fn ledger_event(state: &State, topic: &str, event: &LedgerEvent) -> TraceEvent {
         delivery_id: Some(event.first_delivery.get()),
         attempt: (event.attempt.get() != 0).then(|| event.attempt.get()),
         member: (event.member.get() != 0).then(|| format!("{:016x}", event.member.get())),
-        cause: cause.map(Cause::word),
+        cause,
         detail,
     }
 }

@@ -1,7 +1,8 @@
 //! The newest records, in memory: a consumer that keeps up reads no disk, and what is not written yet can be sent.
 //!
 //! # Invariants
-//! 1. What the segment writer has not written is here, so a record that is not here can be read from its segment.
+//! 1. What the segment writer has not written is here, or it is a copy, whose bytes only the writer makes: then the work
+//!    that writes it is known here. So a record that is not here can be read from its segment, once that work is done.
 //! 2. Per partition the records are consecutive and end at the last one appended.
 
 use bytes::Bytes;
@@ -45,13 +46,16 @@ pub(crate) struct Recent {
     partitions: BTreeMap<(TopicIncarnation, Partition), VecDeque<Kept>>,
     /// In the order of appending: whose record, and by which work it is written.
     order: VecDeque<(TopicIncarnation, Partition, u64)>,
+    /// Where copies are not written yet: by which work the last of them is.
+    copies: BTreeMap<(TopicIncarnation, Partition), u64>,
     bytes: u64,
     limit_bytes: u64,
 }
 
 impl Recent {
     pub(crate) fn new(limit_bytes: u64) -> Self {
-        Self { partitions: BTreeMap::new(), order: VecDeque::new(), bytes: 0, limit_bytes }
+        let (partitions, order, copies) = (BTreeMap::new(), VecDeque::new(), BTreeMap::new());
+        Self { partitions, order, copies, bytes: 0, limit_bytes }
     }
 
     pub(crate) fn push(
@@ -67,8 +71,19 @@ impl Recent {
         self.partitions.entry((topic, partition)).or_default().push_back(Kept { stored, fact });
     }
 
+    /// Notes that the segment writer makes a record by this work.
+    pub(crate) fn note_copy(&mut self, topic: TopicIncarnation, partition: Partition, ticket: u64) {
+        self.copies.insert((topic, partition), ticket);
+    }
+
+    /// The work that must be done before a record of the partition that is not here can be read.
+    pub(crate) fn needed_ticket(&self, topic: TopicIncarnation, partition: Partition) -> u64 {
+        self.copies.get(&(topic, partition)).copied().unwrap_or(0)
+    }
+
     /// Forgets the oldest records beyond the limit that are written.
     pub(crate) fn trim(&mut self, written_ticket: u64) {
+        self.copies.retain(|_, ticket| *ticket > written_ticket);
         while self.bytes > self.limit_bytes {
             let Some(&(topic, partition, ticket)) = self.order.front() else { return };
             if ticket > written_ticket {
@@ -93,6 +108,7 @@ impl Recent {
             self.bytes -= bytes;
             self.partitions.remove(&place);
         }
+        self.copies.retain(|(of, _), _| *of != topic);
         // Its places go too: topics that come and go below the limit would leave them behind for ever.
         self.order.retain(|(held, ..)| *held != topic);
     }
@@ -158,7 +174,14 @@ mod tests {
         assert_eq!(recent.get(topic, Partition::ZERO, Seq::new(4)).map(|stored| stored.seq), Some(Seq::new(4)));
         recent.trim(5);
         assert_eq!(recent.bytes(), 10);
+        recent.note_copy(topic, Partition::ZERO, 7);
+        recent.trim(6);
+        assert_eq!(recent.needed_ticket(topic, Partition::ZERO), 7, "a copy is read once it is written");
+        recent.trim(7);
+        assert_eq!(recent.needed_ticket(topic, Partition::ZERO), 0);
+        recent.note_copy(topic, Partition::ZERO, 8);
         recent.drop_topic(topic);
+        assert_eq!(recent.needed_ticket(topic, Partition::ZERO), 0);
         assert_eq!((recent.bytes(), recent.order.len()), (0, 0));
     }
 }

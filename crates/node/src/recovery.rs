@@ -138,6 +138,7 @@ impl NodeRecovery {
         for effect in applied.effects {
             match effect {
                 Effect::Append(append) => work.push(commit::append_work(&append, epoch, applied.stamp.wall)),
+                Effect::Copy(copy) => work.push(commit::copy_work(*copy, epoch, applied.stamp.wall)),
                 Effect::Ledger(ledger) => work.push(commit::ledger_work(&ledger)),
                 Effect::SegmentBytes(bytes) => work.push(SegmentWork::SegmentBytes(bytes)),
                 Effect::TopicDeleted(topic) => work.push(SegmentWork::DropTopic(topic)),

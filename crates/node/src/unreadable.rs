@@ -79,7 +79,7 @@ impl Node {
 pub(crate) fn index_of(records: &[StoredRecord]) -> Vec<IndexEntry> {
     let entry = |stored: &StoredRecord| {
         let record = open_record(&stored.record).ok()?;
-        let (body, _) = RecordBody::parse(record.body(), record.has_headers).ok()?;
+        let (body, _) = RecordBody::parse_stored(record.body(), record.has_headers).ok()?;
         let payload_bytes = u32::try_from(body.payload_len()).ok()?;
         Some(IndexEntry { seq: stored.seq, key_hash: key_hash(body.key()), payload_bytes, expires_at_ms: 0 })
     };
@@ -88,7 +88,7 @@ pub(crate) fn index_of(records: &[StoredRecord]) -> Vec<IndexEntry> {
 
 /// The key that a record holds back, if it has one.
 pub(crate) fn key_of(record: &Record) -> KeyHash {
-    let body = RecordBody::parse(record.body(), record.has_headers);
+    let body = RecordBody::parse_stored(record.body(), record.has_headers);
     body.map_or(KeyHash::NONE, |(body, _)| key_hash(body.key()))
 }
 

@@ -108,7 +108,7 @@ const RESTART: u64 = 5;
 /// Publishes, delivers, acks, refuses, gives back and extends, in small steps; every step may be the last.
 fn script(rig: &mut Rig, record: &mut Record, rounds: Range<u64>) -> Result<(), Crashed> {
     rig.connect(CONNECTION);
-    record.topic = rig.declare("orders", 2)?;
+    record.topic = rig.declare_with("orders", 2, NOTHING_DIES)?;
     rig.ask(CONNECTION, vec![subscribe(record.topic, "billing", 1, 70 + rounds.start, 6)])?;
     let keys: [&[u8]; 3] = [b"", b"anna", b"bert"];
     for round in rounds {
@@ -142,6 +142,7 @@ fn handle(rig: &mut Rig, record: &mut Record, salt: u64) -> Result<(), Crashed> 
             SettleKind::Nack { .. } => drop(record.nacked.insert(delivery.delivery_id)),
             SettleKind::Release => record.released = true,
             SettleKind::Extend => {}
+            SettleKind::DeadLetter { .. } => unreachable!("no message dies here"),
             SettleKind::Hold { .. } | SettleKind::Resume => unreachable!("what only the broker says"),
         }
         let is_ack = kind == SettleKind::Ack;
@@ -165,7 +166,7 @@ fn judge(rig: &mut Rig, record: &mut Record) -> Result<(), Crashed> {
     let connection = CONNECTION;
     rig.connect(connection);
     record.restarted = true;
-    record.topic = rig.declare("orders", 2)?;
+    record.topic = rig.declare_with("orders", 2, NOTHING_DIES)?;
     // The producer repeats everything with the same numbers: what was confirmed is known, the rest is stored now.
     for (number, key) in record.sent.clone() {
         let replies = rig.ask(connection, vec![publish(record.topic, 9, number..number + 1, key)])?;
@@ -199,6 +200,9 @@ fn judge(rig: &mut Rig, record: &mut Record) -> Result<(), Crashed> {
     assert_eq!((books.produced, books.delivered, books.depth), (stored, stored, 0), "P9: {books:?}");
     Ok(())
 }
+
+/// Every message is owed until it is acked; those that die have a test of their own.
+const NOTHING_DIES: &str = "{\"max_attempts\":0}";
 
 /// Files and checkpoints so small that the script rolls over, recycles and goes on from checkpoints, too.
 fn options() -> RigOptions {

@@ -13,7 +13,7 @@ use mortarmq_types::ShardId;
 use crate::clock::{NodeClock, boot_id};
 use crate::config::Config;
 use crate::identity;
-use crate::segment_thread::{FLUSH_BYTES, flush, take};
+use crate::segment_thread::{FLUSH_BYTES, Patience, flush, take};
 use crate::server::StartError;
 use crate::threads::chain;
 
@@ -76,14 +76,14 @@ pub(crate) fn recover(config: &Config) -> Result<Recovered, StartError> {
     }
     let (journal, found) = Journal::recover(disk, data_dir, options, membership, covered, &mut |batch| {
         let work = recovery.handle_batch(batch).map_err(|error| stop(&error))?;
-        take(&mut segments, work).map_err(|error| stop(&error))?;
+        take(&mut segments, work, WAITS).map_err(|error| stop(&error))?;
         if segments.buffered_bytes() >= FLUSH_BYTES {
-            flush(&mut segments, WAITS, || false).map_err(|error| stop(&error))?;
+            flush(&mut segments, WAITS).map_err(|error| stop(&error))?;
         }
         Ok(())
     })
     .map_err(StartError::Journal)?;
-    flush(&mut segments, WAITS, || false).map_err(StartError::Segments)?;
+    flush(&mut segments, WAITS).map_err(StartError::Segments)?;
     if let Some(bytes) = recovery.segment_max_bytes().filter(|bytes| *bytes != config.segment_max_bytes) {
         let configured = config.segment_max_bytes;
         tracing::info!(
@@ -143,4 +143,4 @@ fn stop(error: &dyn std::error::Error) -> RecoverStop {
 }
 
 /// What a start does while the disk is full.
-const WAITS: &str = "the start goes on then";
+const WAITS: Patience<'_> = Patience { meanwhile: "the start goes on then", gives_up: &|| false };

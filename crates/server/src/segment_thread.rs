@@ -8,8 +8,8 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
-use mortarmq_node::SegmentWork;
-use mortarmq_shard::Image;
+use mortarmq_node::{CopyWork, SegmentWork};
+use mortarmq_shard::{Image, MessagePlace};
 use mortarmq_storage::{AppendError, CheckpointError, CheckpointMeta, FlushError, SegmentWriter};
 
 use crate::event::Event;
@@ -65,10 +65,9 @@ fn write_all(mut writer: SegmentWriter, jobs: &Receiver<SegmentJob>, events: &Se
     while let Some(job) = next.take().or_else(|| jobs.recv().ok()) {
         let done = match job {
             SegmentJob::Work { ticket, work } => {
-                let (ticket, taken) = gather(&mut writer, ticket, work, jobs, &mut next);
-                taken
-                    .and_then(|()| flush(&mut writer, "publishes go on until the journal is full too", is_stopping))
-                    .map(|()| Event::SegmentsWritten { ticket })
+                let patience = Patience { meanwhile: MEANWHILE, gives_up: &is_stopping };
+                let (ticket, taken) = gather(&mut writer, ticket, work, jobs, &mut next, patience);
+                taken.and_then(|()| flush(&mut writer, patience)).map(|()| Event::SegmentsWritten { ticket })
             }
             SegmentJob::Checkpoint { meta, image } => checkpoint(&mut writer, &meta, &image, is_stopping)
                 .map(|()| Event::CheckpointWritten { log_index: meta.log_index }),
@@ -94,13 +93,14 @@ fn gather(
     work: Vec<SegmentWork>,
     jobs: &Receiver<SegmentJob>,
     next: &mut Option<SegmentJob>,
+    patience: Patience<'_>,
 ) -> (u64, Result<(), SegmentError>) {
-    let mut taken = take(writer, work);
+    let mut taken = take(writer, work, patience);
     while taken.is_ok() && writer.buffered_bytes() < FLUSH_BYTES {
         match jobs.try_recv() {
             Ok(SegmentJob::Work { ticket: later, work }) => {
                 ticket = later;
-                taken = take(writer, work);
+                taken = take(writer, work, patience);
             }
             Ok(checkpoint) => {
                 *next = Some(checkpoint);
@@ -149,13 +149,27 @@ fn checkpoint(
     Ok(())
 }
 
+/// What a full disk holds up, and until when.
+#[derive(Clone, Copy)]
+pub(crate) struct Patience<'a> {
+    /// Tells the operator what waits with it, or goes on without.
+    pub(crate) meanwhile: &'a str,
+    /// Whether waiting makes no sense any more.
+    pub(crate) gives_up: &'a dyn Fn() -> bool,
+}
+
 /// Gives work to the writer, in order.
-pub(crate) fn take(writer: &mut SegmentWriter, work: Vec<SegmentWork>) -> Result<(), SegmentError> {
+pub(crate) fn take(
+    writer: &mut SegmentWriter,
+    work: Vec<SegmentWork>,
+    patience: Patience<'_>,
+) -> Result<(), SegmentError> {
     for item in work {
         match item {
             SegmentWork::Append(record) => {
                 writer.append(std::slice::from_ref(&record)).map_err(SegmentError::Append)?;
             }
+            SegmentWork::Copy(copy) => append_copy(writer, *copy, patience)?,
             SegmentWork::Ledger(event) => {
                 writer.append_ledger(std::slice::from_ref(&event)).map_err(SegmentError::Append)?;
             }
@@ -166,20 +180,35 @@ pub(crate) fn take(writer: &mut SegmentWriter, work: Vec<SegmentWork>) -> Result
     Ok(())
 }
 
-/// Writes what waits. A full disk is no failed write: nothing is lost, and the writer waits for room (failure rule 8),
-/// until `gives_up` says not to. `meanwhile` tells the operator what waits with it.
-pub(crate) fn flush(
-    writer: &mut SegmentWriter,
-    meanwhile: &str,
-    gives_up: impl Fn() -> bool,
-) -> Result<(), SegmentError> {
+/// Makes a record of another one, which must be written before it can be read.
+fn append_copy(writer: &mut SegmentWriter, copy: CopyWork, patience: Patience<'_>) -> Result<(), SegmentError> {
+    let MessagePlace { topic, partition, seq } = copy.from;
+    let reader = writer.reader();
+    if reader.end_seq(topic, partition) <= seq {
+        flush(writer, patience)?;
+    }
+    let read = reader.read_records(topic, partition, seq, seq.next(), usize::MAX);
+    let source = read.map(|records| records.into_iter().find(|found| found.seq == seq).map(|found| found.record));
+    let copied = copy.make(source.map_err(|error| chain(&error)));
+    if let Some(reason) = &copied.unreadable {
+        tracing::error!(
+            topic = topic.to_hex(), %partition, %seq,
+            "a dead message cannot be read; its dead letter tells of the damage only: {reason}"
+        );
+    }
+    writer.append(std::slice::from_ref(&copied.record)).map_err(SegmentError::Append)
+}
+
+/// Writes what waits. A full disk is no failed write: nothing is lost, and the writer waits for room (failure rule 8), as
+/// long as its patience lasts.
+pub(crate) fn flush(writer: &mut SegmentWriter, patience: Patience<'_>) -> Result<(), SegmentError> {
     let mut is_told = false;
     loop {
         match writer.flush() {
             Ok(()) => return Ok(()),
-            Err(error @ FlushError::DiskFull { .. }) if !gives_up() => {
+            Err(error @ FlushError::DiskFull { .. }) if !(patience.gives_up)() => {
                 if !is_told {
-                    tracing::warn!("{}; waiting for room, {meanwhile}", chain(&error));
+                    tracing::warn!("{}; waiting for room, {}", chain(&error), patience.meanwhile);
                     is_told = true;
                 }
                 std::thread::sleep(DISK_FULL_PAUSE);
@@ -189,6 +218,8 @@ pub(crate) fn flush(
     }
 }
 
+/// What goes on while the disk is full.
+const MEANWHILE: &str = "publishes go on until the journal is full too";
 /// One flush writes about this much at most before it is told, so that memory stays small and readers near.
 pub(crate) const FLUSH_BYTES: u64 = 8 << 20;
 const DISK_FULL_PAUSE: Duration = Duration::from_millis(200);

@@ -304,19 +304,6 @@ fn what_this_version_does_not_have_is_refused_by_name() {
     let refused = client.err();
     assert_eq!(refused.code, Some(ErrorCode::UnknownTopic));
     assert!(refused.text.contains("mortarmq topics create"), "{}", refused.text);
-    client.publish(topic, b"x");
-    let subscription = client.subscribe(topic, "g", u16::MAX).subscription_id;
-    let message = client.message();
-    client.send(|out| {
-        let item = support::settle_item(&message, SettleKind::DeadLetter);
-        let settle = mortarmq_wire::ops::Settle {
-            subscription_id: subscription,
-            items: List::from(std::slice::from_ref(&item)),
-        };
-        settle.encode(out).expect("it fits");
-    });
-    let refused = client.err();
-    assert_eq!((refused.code, refused.outcome), (Some(ErrorCode::DlqUnavailable), Outcome::Refused));
     // Flags of SUB without bit 0.
     client.send(|out| {
         let at = out.len();

@@ -1,6 +1,7 @@
 //! What apply asks its driver to do. Effects of one batch are in order; none of them is needed for the state itself.
 
 use crate::command::Grant;
+use crate::dead_letter::Envelope;
 use crate::ledger::LedgerEvent;
 use bytes::Bytes;
 use mortarmq_delivery::Leased;
@@ -11,6 +12,8 @@ use mortarmq_types::{CommitIndex, KeyHash, MemberId, Partition, PathId, Seq, Top
 pub enum Effect {
     /// Append a message to its segment.
     Append(AppendEffect),
+    /// Append a copy of a message, with what the broker adds to it.
+    Copy(Box<CopyEffect>),
     /// Send leased messages to their member.
     Deliver(DeliverEffect),
     /// Append to the history of deliveries.
@@ -49,6 +52,35 @@ pub struct AppendEffect {
     pub payload_bytes: u32,
     /// The encoded record, sharing the batch's memory.
     pub record: Bytes,
+}
+
+/// Where a message lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MessagePlace {
+    /// The topic.
+    pub topic: TopicIncarnation,
+    /// The partition.
+    pub partition: Partition,
+    /// The message.
+    pub seq: Seq,
+}
+
+/// A message to append, made of one that lies in a segment already. Carried out in the order of apply, so its source is
+/// always there: no file goes before a checkpoint covers the command that freed it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CopyEffect {
+    /// The message to copy.
+    pub from: MessagePlace,
+    /// The place of the copy.
+    pub to: MessagePlace,
+    /// The command that stored it; for what ended by itself, the last one before.
+    pub commit_index: CommitIndex,
+    /// For the index.
+    pub key_hash: KeyHash,
+    /// For the index: bytes of key, headers and value, with what is added.
+    pub payload_bytes: u32,
+    /// What is added.
+    pub envelope: Envelope,
 }
 
 /// Leased messages of one partition.

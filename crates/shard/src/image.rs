@@ -37,7 +37,7 @@ pub mod section;
 pub mod topic;
 
 use crate::apply::Shard;
-use crate::state::{PARTITIONS_MAX, PATH_PARTITIONS_MAX, Path, State, Topic};
+use crate::state::{PARTITIONS_MAX, PATH_PARTITIONS_MAX, Path, State, Topic, dead_letters_fault};
 use bytes::{BufMut, Bytes, BytesMut};
 use head::Head;
 use mortarmq_delivery::{PathPartition, PathPartitionImage};
@@ -134,6 +134,7 @@ impl Shard {
         }
         reader.finish()?;
         loading.check_deliveries()?;
+        loading.check_dead_letters()?;
         Ok(Self::of(loading.into_state()))
     }
 }
@@ -156,7 +157,9 @@ impl Loading {
         let mut body = reader.section(Section::Topic(id))?;
         let mut found = topic::take(&mut body, &self.head)?;
         let partitions = topic::partitions_of(&found.settings);
-        self.partitions_total += usize::from(partitions);
+        if !found.holds_dead_letters() {
+            self.partitions_total += usize::from(partitions);
+        }
         if self.partitions_total > PARTITIONS_MAX {
             return Err(body.wrong("partitions", u64::from(partitions)));
         }
@@ -186,7 +189,9 @@ impl Loading {
         if of_topic.paths.insert(found.group.clone(), id).is_some() {
             return Err(body.wrong("group", id.get()));
         }
-        self.path_partitions_total += of_topic.partitions.len();
+        if found.counts(of_topic) {
+            self.path_partitions_total += of_topic.partitions.len();
+        }
         if self.path_partitions_total > PATH_PARTITIONS_MAX {
             return Err(body.wrong("path partitions", self.path_partitions_total as u64));
         }
@@ -244,6 +249,16 @@ impl Loading {
             Some(pair) => Err(ImageError::DeliveredTwice { delivery: pair[0] }),
             None => Ok(()),
         }
+    }
+
+    /// Checks that dead-letter topics have what their sources need of them.
+    fn check_dead_letters(&self) -> Result<(), ImageError> {
+        for (id, topic) in &self.topics {
+            if let Some(what) = dead_letters_fault(topic, &self.topics, &self.names, &self.paths) {
+                return Err(ImageError::DeadLetters { topic: *id, what });
+            }
+        }
+        Ok(())
     }
 
     fn into_state(self) -> State {

@@ -6,8 +6,8 @@
 //! | field | bytes | meaning |
 //! |---|---|---|
 //! | version | 1 | [`LEDGER_VERSION`]; an unknown one is refused (P11) |
-//! | kind | 1 | 1 leased, 2 extended, 3 lease ended, 4 acked |
-//! | cause | 1 | why it was delivered (leased) or why it ended (lease ended); 0 otherwise |
+//! | kind | 1 | 1 leased, 2 extended, 3 lease ended, 4 acked, 5 dead |
+//! | cause | 1 | why it was delivered (leased), why it ended (lease ended), what ended the last attempt (dead; 0: its consumer said so); 0 otherwise |
 //! | path | 8 | which obligation |
 //! | first_seq, count | 8, 4 | the messages |
 //! | first_delivery | 8 | the delivery of the first; the others follow |
@@ -16,9 +16,10 @@
 //! | previous | 8 | the delivery that this one follows (leased, runs of one only); 0 for none |
 //! | time, wall | 8, 8 | cluster time of the batch; the leader's wall clock, for display |
 //! | commit_index, epoch | 8, 8 | the command |
-//! | detail | n | UTF-8: the error text of a nack |
+//! | detail | n | UTF-8: the error text of a nack; of a dead message, where its dead letter is, and the error text |
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
+use mortarmq_delivery::Death;
 use mortarmq_types::{Attempt, Cause, ClusterTime, CommitIndex, DeliveryId, Epoch, MemberId, PathId, Seq, WallTime};
 
 /// The version of the event layout.
@@ -37,6 +38,8 @@ pub enum LedgerKind {
     LeaseEnded(Cause),
     /// It ended with an ack.
     Acked,
+    /// It ended the message's life on this path.
+    Dead(Death),
 }
 
 /// One event.
@@ -66,7 +69,7 @@ pub struct LedgerEvent {
     pub commit_index: CommitIndex,
     /// The leader's term.
     pub epoch: Epoch,
-    /// The error text of a nack.
+    /// The error text of a nack; of a dead message, where its dead letter is, and the error text.
     pub detail: String,
 }
 
@@ -96,6 +99,8 @@ impl LedgerEvent {
             LedgerKind::Extended => (2, 0),
             LedgerKind::LeaseEnded(cause) => (3, cause.number()),
             LedgerKind::Acked => (4, 0),
+            LedgerKind::Dead(Death::Exhausted(cause)) => (5, cause.number()),
+            LedgerKind::Dead(Death::Rejected) => (5, Cause::First.number()),
         };
         out.put_slice(&[LEDGER_VERSION, kind, cause]);
         out.put_u64(self.path.get());
@@ -133,6 +138,8 @@ impl LedgerEvent {
             2 => LedgerKind::Extended,
             3 => LedgerKind::LeaseEnded(cause),
             4 => LedgerKind::Acked,
+            5 if cause == Cause::First => LedgerKind::Dead(Death::Rejected),
+            5 => LedgerKind::Dead(Death::Exhausted(cause)),
             found => return Err(LedgerError::Field { field: "kind", found }),
         };
         Ok(Self {
@@ -179,11 +186,22 @@ impl LedgerEvent {
     }
 }
 
+/// The longest start of a text that is whole characters and at most so many bytes.
+#[must_use]
+pub fn longest_start(text: &str, bytes: usize) -> &str {
+    let mut end = text.len().min(bytes);
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    &text[..end]
+}
+
 const FIXED_BYTES: usize = 3 + 8 + 8 + 4 + 8 + 4 + 8 + 8 + 8 + 8 + 8 + 8;
 
 #[cfg(test)]
 mod tests {
     use super::{LedgerEvent, LedgerKind};
+    use mortarmq_delivery::Death;
     use mortarmq_types::{
         Attempt, Cause, ClusterTime, CommitIndex, DeliveryId, Epoch, MemberId, PathId, Seq, WallTime,
     };
@@ -219,6 +237,10 @@ mod tests {
 
     #[test]
     fn p7_an_event_survives_its_bytes_and_no_prefix_of_them_does() {
+        for death in [Death::Rejected, Death::Exhausted(Cause::ConsumerLost)] {
+            let dead = LedgerEvent { kind: LedgerKind::Dead(death), ..event(3, 4) };
+            assert_eq!(LedgerEvent::decode(dead.encode()), Ok(dead));
+        }
         let bytes = event(3, 4).encode();
         assert_eq!(LedgerEvent::decode(bytes.clone()), Ok(event(3, 4)));
         for length in 0..super::FIXED_BYTES {

@@ -5,10 +5,11 @@
 //! [`Effect`]s for the driver to carry out.
 //!
 //! Reading order: [`command`] (what may change), [`state`] (what there is), [`mod@apply`] (one file per command),
-//! [`outcome`] and [`effect`] (what comes out), [`mod@image`] (what a checkpoint keeps), [`record`] (the bytes of a message), [`ledger`] (what a trace reads).
+//! [`outcome`] and [`effect`] (what comes out), [`dead_letter`] (what is added to a dead message), [`mod@image`] (what a checkpoint keeps), [`record`] (the bytes of a message), [`ledger`] (what a trace reads).
 
 pub mod apply;
 pub mod command;
+pub mod dead_letter;
 pub mod effect;
 pub mod facts;
 pub mod image;
@@ -25,7 +26,8 @@ pub use command::{
     BatchBuilder, Command, CommandError, Grant, JoinGroup, PublishRun, PublishRunBuilder, SettleItem, SettleKind,
     Stamp, StartPolicy, Stretch,
 };
-pub use effect::{AppendEffect, DeliverEffect, Effect, LedgerEffect};
+pub use dead_letter::Envelope;
+pub use effect::{AppendEffect, CopyEffect, DeliverEffect, Effect, LedgerEffect, MessagePlace};
 pub use image::{Image, ImageError};
 pub use outcome::{Outcome, Published, Refusal, SettleCode};
 pub use settings::{Defaults, GroupSettings, Setting, SettingError, SettingsPatch, TopicSettings};

@@ -39,7 +39,7 @@ pub fn check_name(name: &str) -> Result<(), NameError> {
     if name.is_empty() {
         return Err(NameError::Empty);
     }
-    if name.starts_with('$') {
+    if is_reserved(name) {
         return Err(NameError::Reserved);
     }
     if name == "." || name == ".." {
@@ -58,9 +58,37 @@ pub fn check_name(name: &str) -> Result<(), NameError> {
     Ok(())
 }
 
+/// The name of a topic's dead-letter topic.
+#[must_use]
+pub fn dead_letter_name(topic: &str) -> String {
+    format!("{DEAD_LETTER_PREFIX}{topic}")
+}
+
+/// The name of the topic whose dead letters a topic of this name holds; `None` for any other topic.
+#[must_use]
+pub fn source_name(name: &str) -> Option<&str> {
+    name.strip_prefix(DEAD_LETTER_PREFIX)
+}
+
+/// Whether only the broker makes topics of this name.
+#[must_use]
+pub fn is_reserved(name: &str) -> bool {
+    name.starts_with('$')
+}
+
+const DEAD_LETTER_PREFIX: &str = "$dlq.";
+
 #[cfg(test)]
 mod tests {
-    use super::{NameError, check_name};
+    use super::{NameError, check_name, dead_letter_name, source_name};
+
+    #[test]
+    fn a_dead_letter_topic_is_named_for_its_source_and_by_the_broker_only() {
+        assert_eq!(dead_letter_name("orders"), "$dlq.orders");
+        assert_eq!(source_name("$dlq.orders"), Some("orders"));
+        assert_eq!(source_name("orders"), None);
+        assert_eq!(check_name(&dead_letter_name("orders")), Err(NameError::Reserved));
+    }
 
     #[test]
     fn names_follow_the_stated_rules() {

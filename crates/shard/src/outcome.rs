@@ -107,6 +107,12 @@ pub enum Refusal {
         /// The settings that differ.
         differences: Vec<String>,
     },
+    /// A client's publish to a dead-letter topic, or its deletion.
+    #[error("a dead-letter topic takes messages from the broker only, and is deleted with its source")]
+    DeadLetterTopic,
+    /// A group of a dead-letter topic with a limit of attempts.
+    #[error("max_attempts is 0 on a dead-letter topic: a message that dies there stays there")]
+    DeadLetterAttempts,
     /// The value is larger than the topic accepts.
     #[error("the value has {found} bytes, the topic accepts {limit}")]
     TooLarge {

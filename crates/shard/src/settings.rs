@@ -67,7 +67,7 @@ settings! {
     TtlMs = 4, "ttl_ms", Topic, Range::Only(0, "messages do not expire"), 0, "Life of messages without their own; 0 = none.";
     MaxMessageBytes = 5, "max_message_bytes", Topic, Range::Between(1, 16 * 1024 * 1024 - 1024), 1_048_576, "Largest value of a message.";
     LeaseMs = 32, "lease_ms", Group, Range::Between(1000, 43_200_000), 30_000, "How long a delivery may stay unsettled.";
-    MaxAttempts = 33, "max_attempts", Group, Range::Only(0, "there are no dead letters"), 0, "Attempts before a message is dead; 0 = no limit.";
+    MaxAttempts = 33, "max_attempts", Group, Range::Between(0, 1000), 5, "Attempts before a message is dead; 0 = no limit.";
     RetryBackoffBaseMs = 34, "retry_backoff_base_ms", Group, Range::Between(0, 43_200_000), 1000, "Wait before the second attempt.";
     RetryBackoffMaxMs = 35, "retry_backoff_max_ms", Group, Range::Between(0, 43_200_000), 30_000, "Longest wait between attempts.";
     Order = 36, "order", Group, Range::Words("none", "key"), 1, "Whether messages of one key are delivered in order.";
@@ -362,7 +362,7 @@ mod tests {
     #[test]
     fn what_is_not_there_yet_is_refused_by_name() {
         for (key, value) in [
-            ("max_attempts", json!(5)),
+            ("max_acked_ahead", json!(5)),
             ("retention_ms", json!(3_600_000)),
             ("ttl_ms", json!(1)),
             ("keep_settled", json!(false)),

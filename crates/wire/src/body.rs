@@ -8,7 +8,9 @@ use bytes::{BufMut, BytesMut};
 use crate::decode::Reader;
 use crate::encode::too_large;
 use crate::faults::{DecodeError, EncodeError};
-use crate::frame::{MAX_HEADERS, MAX_HEADERS_LEN, MAX_KEY_LEN, MAX_VALUE_LEN};
+use crate::frame::{
+    MAX_ADDED_HEADERS, MAX_ADDED_HEADERS_LEN, MAX_HEADERS, MAX_HEADERS_LEN, MAX_KEY_LEN, MAX_STORED_LEN, MAX_VALUE_LEN,
+};
 
 /// A record's body, checked against every limit, as the bytes that travel and are stored.
 ///
@@ -25,7 +27,7 @@ pub struct RecordBody<'a> {
 }
 
 impl<'a> RecordBody<'a> {
-    /// Reads the body at the front of `bytes` and returns it with what follows.
+    /// Reads the body of a publish at the front of `bytes` and returns it with what follows.
     ///
     /// # Errors
     /// Truncated where bytes are missing, too large where a limit is passed.
@@ -33,17 +35,31 @@ impl<'a> RecordBody<'a> {
     /// docs/reference/wire.md, "Exact behaviour".
     #[inline]
     pub fn parse(bytes: &'a [u8], has_headers: bool) -> Result<(Self, &'a [u8]), DecodeError> {
+        Self::parse_within(bytes, has_headers, &PUBLISHED)
+    }
+
+    /// As [`RecordBody::parse`], for a body that is stored or delivered: the broker may have added headers to it.
+    ///
+    /// # Errors
+    /// Truncated where bytes are missing, too large where a limit is passed.
+    #[inline]
+    pub fn parse_stored(bytes: &'a [u8], has_headers: bool) -> Result<(Self, &'a [u8]), DecodeError> {
+        Self::parse_within(bytes, has_headers, &STORED)
+    }
+
+    #[inline]
+    fn parse_within(bytes: &'a [u8], has_headers: bool, limits: &Limits) -> Result<(Self, &'a [u8]), DecodeError> {
         let mut reader = Reader::new(bytes);
         let key = reader.bytes16("key")?;
         if key.len() > MAX_KEY_LEN {
             return Err(DecodeError::TooLarge { field: "key in bytes", limit: MAX_KEY_LEN, found: key.len() });
         }
-        let headers_len = if has_headers { skip_headers(&mut reader)? } else { 0 };
+        let headers_len = if has_headers { skip_headers(&mut reader, limits)? } else { 0 };
         let value = reader.bytes32("value")?;
         let payload_len = key.len() + headers_len + value.len();
-        if payload_len > MAX_VALUE_LEN {
+        if payload_len > limits.payload_len {
             let field = "key, headers and value together in bytes";
-            return Err(DecodeError::TooLarge { field, limit: MAX_VALUE_LEN, found: payload_len });
+            return Err(DecodeError::TooLarge { field, limit: limits.payload_len, found: payload_len });
         }
         let rest = reader.rest();
         let body_len = bytes.len() - rest.len();
@@ -148,35 +164,51 @@ pub fn write_body(
     }
     // The checks above keep every length within its field: 255, 64, 255, 16 KiB and 16 MiB.
     out.reserve(2 + 2 + 3 * pairs.len() + 4 + payload_len);
-    out.put_u16(key.len() as u16);
-    out.put_slice(key);
+    put_key(out, key);
     if headers.is_some() {
-        out.put_u16(pairs.len() as u16);
-        for (name, value) in pairs {
-            out.put_u8(name.len() as u8);
-            out.put_slice(name);
-            out.put_u16(value.len() as u16);
-            out.put_slice(value);
-        }
+        put_headers(out, pairs.len(), pairs.iter());
     }
-    out.put_u32(value.len() as u32);
-    out.put_slice(value);
+    put_value(out, value);
+    Ok(())
+}
+
+/// Appends a published body with header pairs behind its own; [`RecordBody::parse_stored`] with a headers block reads it.
+///
+/// # Errors
+/// The limit that is passed; `out` is left as it was.
+pub fn write_body_with(out: &mut BytesMut, body: &RecordBody<'_>, added: &[(&[u8], &[u8])]) -> Result<(), EncodeError> {
+    if added.len() > MAX_ADDED_HEADERS {
+        return Err(too_large("added headers in pairs", MAX_ADDED_HEADERS, added.len()));
+    }
+    let added_len = check_headers(added)?;
+    if added_len > MAX_ADDED_HEADERS_LEN {
+        return Err(too_large("added headers in bytes", MAX_ADDED_HEADERS_LEN, added_len));
+    }
+    let payload_len = body.payload_len().saturating_add(added_len);
+    if payload_len > MAX_STORED_LEN {
+        return Err(too_large("key, headers and value together in bytes", MAX_STORED_LEN, payload_len));
+    }
+    let own: Vec<(&[u8], &[u8])> = body.headers().into_iter().flatten().collect();
+    out.reserve(2 + 2 + 3 * (own.len() + added.len()) + 4 + payload_len);
+    put_key(out, body.key());
+    put_headers(out, own.len() + added.len(), own.iter().chain(added));
+    put_value(out, body.value());
     Ok(())
 }
 
 /// Passes over a headers block and returns the bytes of its names and values.
-fn skip_headers(reader: &mut Reader<'_>) -> Result<usize, DecodeError> {
+fn skip_headers(reader: &mut Reader<'_>, limits: &Limits) -> Result<usize, DecodeError> {
     let count = usize::from(reader.u16("headers count")?);
-    if count > MAX_HEADERS {
-        return Err(DecodeError::TooLarge { field: "headers in pairs", limit: MAX_HEADERS, found: count });
+    if count > limits.pairs {
+        return Err(DecodeError::TooLarge { field: "headers in pairs", limit: limits.pairs, found: count });
     }
     let mut headers_len = 0;
     for _ in 0..count {
         headers_len += reader.bytes8("header name")?.len();
         headers_len += reader.bytes16("header value")?.len();
     }
-    if headers_len > MAX_HEADERS_LEN {
-        return Err(DecodeError::TooLarge { field: "headers in bytes", limit: MAX_HEADERS_LEN, found: headers_len });
+    if headers_len > limits.headers_len {
+        return Err(DecodeError::TooLarge { field: "headers in bytes", limit: limits.headers_len, found: headers_len });
     }
     Ok(headers_len)
 }
@@ -199,11 +231,50 @@ fn check_headers(pairs: &[(&[u8], &[u8])]) -> Result<usize, EncodeError> {
     Ok(headers_len)
 }
 
-/// The most bytes that the lengths of a body take: of the key, of each pair, their count, of the value.
-const MAX_BODY_OVERHEAD: usize = 2 + 2 + 3 * MAX_HEADERS + 4;
+fn put_key(out: &mut BytesMut, key: &[u8]) {
+    out.put_u16(key.len() as u16);
+    out.put_slice(key);
+}
 
-/// The longest body, as bytes on the wire.
-pub(crate) const MAX_BODY_LEN: usize = MAX_VALUE_LEN + MAX_BODY_OVERHEAD;
+fn put_headers<'a>(out: &mut BytesMut, count: usize, pairs: impl Iterator<Item = &'a (&'a [u8], &'a [u8])>) {
+    out.put_u16(count as u16);
+    for (name, value) in pairs {
+        out.put_u8(name.len() as u8);
+        out.put_slice(name);
+        out.put_u16(value.len() as u16);
+        out.put_slice(value);
+    }
+}
+
+fn put_value(out: &mut BytesMut, value: &[u8]) {
+    out.put_u32(value.len() as u32);
+    out.put_slice(value);
+}
+
+/// What a body may hold.
+struct Limits {
+    pairs: usize,
+    headers_len: usize,
+    payload_len: usize,
+}
+
+const PUBLISHED: Limits = Limits { pairs: MAX_HEADERS, headers_len: MAX_HEADERS_LEN, payload_len: MAX_VALUE_LEN };
+const STORED: Limits = Limits {
+    pairs: MAX_HEADERS + MAX_ADDED_HEADERS,
+    headers_len: MAX_HEADERS_LEN + MAX_ADDED_HEADERS_LEN,
+    payload_len: MAX_STORED_LEN,
+};
+
+/// The most bytes that the lengths of a body take: of the key, of each pair, their count, of the value.
+const fn overhead(pairs: usize) -> usize {
+    2 + 2 + 3 * pairs + 4
+}
+
+/// The longest body of a publish, as bytes on the wire.
+pub(crate) const MAX_BODY_LEN: usize = MAX_VALUE_LEN + overhead(MAX_HEADERS);
+
+/// The longest body of a delivery, as bytes on the wire.
+pub(crate) const MAX_STORED_BODY_LEN: usize = MAX_STORED_LEN + overhead(MAX_HEADERS + MAX_ADDED_HEADERS);
 
 // A header value's length has 16 bits; the limit on all headers keeps it there.
 const _: () = assert!(MAX_HEADERS_LEN <= u16::MAX as usize);

@@ -28,6 +28,19 @@ pub const MAX_HEADERS: usize = 64;
 /// # Units
 /// Bytes.
 pub const MAX_HEADERS_LEN: usize = 16 * 1024;
+/// The most header pairs that the broker adds to a record: those of a dead letter. A record as it was published has at most
+/// [`MAX_HEADERS`].
+pub const MAX_ADDED_HEADERS: usize = 6;
+/// The most that names and values of added headers hold together.
+///
+/// # Units
+/// Bytes.
+pub const MAX_ADDED_HEADERS_LEN: usize = 1088;
+/// The most that key, headers and value of a record hold together once the broker has added to it.
+///
+/// # Units
+/// Bytes.
+pub const MAX_STORED_LEN: usize = MAX_FRAME_LEN - 320;
 /// The longest text of an ERR; a longer one is cut when it is encoded.
 ///
 /// # Units

@@ -25,7 +25,7 @@ pub mod names;
 pub mod op;
 pub mod ops;
 
-pub use body::{Headers, RecordBody, write_body};
+pub use body::{Headers, RecordBody, write_body, write_body_with};
 pub use errors::{ErrorCode, Outcome, Standing};
 pub use faults::{DecodeError, EncodeError, FrameError};
 pub use frame::{Split, split_frame};

@@ -459,7 +459,11 @@ fn read_everything(op: u8, payload: &[u8]) {
         let _ = format!("{frame:?}");
     }
     for has_headers in [false, true] {
-        if let Ok((body, rest)) = RecordBody::parse(payload, has_headers) {
+        if let Ok((body, _)) = RecordBody::parse(payload, has_headers) {
+            let stored = RecordBody::parse_stored(payload, has_headers).map(|(stored, _)| stored);
+            assert_eq!(stored, Ok(body), "what is published can be stored");
+        }
+        if let Ok((body, rest)) = RecordBody::parse_stored(payload, has_headers) {
             assert_eq!([body.bytes(), rest].concat(), payload);
             let pairs = body.headers().map(|pairs| (pairs.len(), pairs.count()));
             assert!(pairs.is_none_or(|(promised, found)| promised == found));

@@ -128,8 +128,7 @@ impl HandOver {
         }
     }
 
-    /// The broker has ended this delivery as asked. `goes_back`: the message will come again, so what left with it was
-    /// ended too.
+    /// The broker has ended this delivery as asked. `goes_back`: it was no ack, so what left with it was ended too.
     pub(crate) fn settled(&mut self, id: MessageId, delivery_id: DeliveryId, goes_back: bool) {
         if self.held.get(&id).is_none_or(|held| held.delivery_id != delivery_id) {
             return;

@@ -31,6 +31,7 @@ enum Command {
     EndDue { budget: u32 },
     EndMember { member: u64, cause: Cause, budget: u32 },
     SetOrder { order: Order },
+    SetMaxAttempts { max_attempts: u32 },
     Restore,
 }
 
@@ -114,6 +115,7 @@ impl Pair<'_> {
                 self.saw(format!("member done {done}"));
             }
             Command::SetOrder { order } => self.rules.order = *order,
+            Command::SetMaxAttempts { max_attempts } => self.rules.max_attempts = *max_attempts,
             Command::Restore => self.restore(),
         }
         self.compare();
@@ -179,6 +181,7 @@ impl Pair<'_> {
         let what = match how {
             Settle::Ack => "ack",
             Settle::Nack { .. } => "nack",
+            Settle::DeadLetter => "dead letter",
             Settle::Release => "release",
             Settle::Extend => "extend",
             Settle::Hold => "hold",
@@ -210,10 +213,10 @@ impl Pair<'_> {
             let retries = model.retries.iter().filter(|retry| *retry == cause).count() as u64;
             assert_eq!(real.retries_by(*cause), retries, "retries by {cause}");
         }
-        let is_owed = |seq: &u64| model.message(*seq).status != Status::Acked;
+        let is_owed = |seq: &u64| !model.message(*seq).status.is_settled();
         let unsettled = (model.start..=model.last_seq()).filter(is_owed).count() as u64;
         let books = real.books(last_seq);
-        assert_eq!((books.depth, books.delivered), (unsettled, model.delivered), "P9");
+        assert_eq!((books.depth, books.delivered, books.dlq), (unsettled, model.delivered, model.dlq), "P9");
         assert_eq!(books.difference(), 0, "P9");
         let floor = (model.start..=model.last_seq()).find(|seq| is_owed(seq));
         assert_eq!(real.floor(last_seq).get(), floor.unwrap_or(model.last_seq() + 1));
@@ -282,6 +285,7 @@ fn settle() -> impl Strategy<Value = Command> {
         3 => delay.prop_map(|delay_ms| Settle::Nack { delay_ms }),
         2 => Just(Settle::Release),
         1 => Just(Settle::Extend),
+        1 => Just(Settle::DeadLetter),
         1 => Just(Settle::Hold),
         1 => Just(Settle::Resume),
     ];
@@ -312,6 +316,7 @@ fn command() -> impl Strategy<Value = Command> {
         8 => budget.clone().prop_map(|budget| Command::EndDue { budget }),
         4 => (0_u64..3, cause, budget).prop_map(|(member, cause, budget)| Command::EndMember { member, cause, budget }),
         1 => order.prop_map(|order| Command::SetOrder { order }),
+        1 => (0_u32..5).prop_map(|max_attempts| Command::SetMaxAttempts { max_attempts }),
         6 => Just(Command::Restore),
     ]
 }
@@ -321,17 +326,18 @@ fn rules() -> impl Strategy<Value = PathRules> {
     let base = prop_oneof![Just(0_u64), Just(1), Just(100), Just(1000)];
     let passed_over = prop_oneof![3 => Just(1000_u32), 1 => 0_u32..6];
     let in_flight = prop_oneof![3 => Just(0_u32), 1 => 1_u32..5];
-    (order, base, 0_u64..5000, passed_over, in_flight).prop_map(|(order, base, max, max_passed_over, max_in_flight)| {
-        PathRules {
+    let attempts = 0_u32..5;
+    (order, base, 0_u64..5000, passed_over, in_flight, attempts).prop_map(
+        |(order, base, max, max_passed_over, max_in_flight, max_attempts)| PathRules {
             order,
             lease_ms: 1000,
             backoff_base_ms: base,
             backoff_max_ms: max,
             max_passed_over,
             max_in_flight,
-            max_attempts: 0,
-        }
-    })
+            max_attempts,
+        },
+    )
 }
 
 #[test]
@@ -399,6 +405,15 @@ const REACHED: &[&str] = &[
     "hold Held",
     "resume done",
     "resume unknown",
+    "dead letter done",
+    "dead letter again",
+    "dead letter unknown",
+    "dead letter ended several",
+    "dead letter Dead(Rejected)",
+    "nack Dead(Exhausted(Nacked))",
+    "due Dead(Exhausted(LeaseExpired))",
+    "ack Dead(Exhausted(LeaseExpired))",
+    "member Dead(Exhausted(ConsumerLost))",
     "nack ended several",
     "release ended several",
     "due ended several",

@@ -2,7 +2,7 @@
 //! of its deliveries, and every question answered by looking at all of them.
 
 use mortarmq_delivery::{
-    End, Ended, Fact, Grant, LeaseRequest, LeaseStop, Leased, Now, Order, PathPartition, PathRules, Settle,
+    Death, End, Ended, Fact, Grant, LeaseRequest, LeaseStop, Leased, Now, Order, PathPartition, PathRules, Settle,
     SettleError, Settled, State,
 };
 use mortarmq_types::{Attempt, Cause, ClusterTime, DeliveryId, LeaseTime, MemberId, Seq};
@@ -15,6 +15,7 @@ pub(crate) struct Model {
     pub(crate) order: Order,
     pub(crate) calls: u64,
     pub(crate) delivered: u64,
+    pub(crate) dlq: u64,
     pub(crate) retries: Vec<Cause>,
 }
 
@@ -35,6 +36,13 @@ pub(crate) enum Status {
     /// It cannot be read.
     Held,
     Acked,
+    Dead,
+}
+
+impl Status {
+    pub(crate) fn is_settled(self) -> bool {
+        matches!(self, Self::Acked | Self::Dead)
+    }
 }
 
 pub(crate) struct Delivery {
@@ -56,6 +64,7 @@ pub(crate) enum Why {
     GivenBack,
     Follower,
     Unreadable,
+    Rejected,
 }
 
 impl Model {
@@ -67,6 +76,7 @@ impl Model {
             order: Order::Key,
             calls: 0,
             delivered: 0,
+            dlq: 0,
             retries: Vec::new(),
         }
     }
@@ -91,7 +101,7 @@ impl Model {
 
     /// The unsettled messages that were offered.
     pub(crate) fn passed(&self) -> Vec<u64> {
-        (self.start..self.position).filter(|seq| self.message(*seq).status != Status::Acked).collect()
+        (self.start..self.position).filter(|seq| !self.message(*seq).status.is_settled()).collect()
     }
 
     pub(crate) fn leased(&self) -> Vec<u64> {
@@ -101,7 +111,7 @@ impl Model {
     pub(crate) fn scheduled(&self) -> Vec<(u64, u64)> {
         let due = |seq: u64| match self.message(seq).status {
             Status::Scheduled(due) => Some((due, seq)),
-            Status::Waiting | Status::Leased | Status::Held | Status::Acked => None,
+            Status::Waiting | Status::Leased | Status::Held | Status::Acked | Status::Dead => None,
         };
         let mut all: Vec<(u64, u64)> = self.passed().into_iter().filter_map(due).collect();
         all.sort_unstable();
@@ -272,6 +282,7 @@ impl Model {
                 self.delivered += 1;
             }
             Settle::Nack { delay_ms } => self.fail(seq, Why::Nacked(delay_ms), rules, now, real, ended),
+            Settle::DeadLetter => self.fail(seq, Why::Rejected, rules, now, real, ended),
             Settle::Release => self.fail(seq, Why::GivenBack, rules, now, real, ended),
             Settle::Hold => self.fail(seq, Why::Unreadable, rules, now, real, ended),
             Settle::Extend | Settle::Resume => unreachable!(),
@@ -373,8 +384,20 @@ impl Model {
         real: &PathPartition,
         ended: &mut Vec<Ended>,
     ) {
-        let end = if why == Why::Unreadable { End::Held } else { End::Ended(why.cause()) };
+        let counts = matches!(why, Why::Expired | Why::Lost | Why::Nacked(_));
+        let is_last = rules.max_attempts > 0 && self.message(seq).attempt >= rules.max_attempts;
+        let end = match why {
+            Why::Rejected => End::Dead(Death::Rejected),
+            Why::Unreadable => End::Held,
+            _ if counts && is_last => End::Dead(Death::Exhausted(why.cause())),
+            _ => End::Ended(why.cause()),
+        };
         ended.push(self.ended(seq, end));
+        if let End::Dead(_) = end {
+            self.message_mut(seq).status = Status::Dead;
+            self.dlq += 1;
+            return;
+        }
         let message = self.message_mut(seq);
         message.cause = why.cause();
         match why {
@@ -383,12 +406,12 @@ impl Model {
                 message.given_back = 0;
             }
             Why::GivenBack => message.given_back += 1,
-            Why::Follower | Why::Unreadable => {}
+            Why::Follower | Why::Unreadable | Why::Rejected => {}
         }
         let times = match why {
             Why::Expired | Why::Lost | Why::Nacked(_) => message.attempt,
             Why::GivenBack => message.given_back,
-            Why::Follower | Why::Unreadable => 0,
+            Why::Follower | Why::Unreadable | Why::Rejected => 0,
         };
         let now = now.cluster.get();
         message.status = match why {
@@ -408,6 +431,7 @@ impl Model {
             attempt: Attempt::new(message.attempt),
             member: delivery.member,
             grant: delivery.grant,
+            key_hash: message.fact.key_hash,
             size_bytes: message.fact.size_bytes,
             end,
         }
@@ -431,7 +455,7 @@ impl Message {
                 return answers;
             }
         }
-        let is_stale = !is_last && self.status != Status::Acked;
+        let is_stale = !is_last && !self.status.is_settled();
         answers.push(Err(if is_stale { SettleError::Stale } else { SettleError::Unknown }));
         answers
     }
@@ -442,7 +466,7 @@ impl Why {
         match self {
             Self::Expired => Cause::LeaseExpired,
             Self::Lost => Cause::ConsumerLost,
-            Self::Nacked(_) => Cause::Nacked,
+            Self::Nacked(_) | Self::Rejected => Cause::Nacked,
             Self::GivenBack | Self::Follower | Self::Unreadable => Cause::Released,
         }
     }
@@ -456,6 +480,7 @@ fn kind(how: Settle) -> u8 {
         Settle::Extend => 3,
         Settle::Hold => 4,
         Settle::Resume => 5,
+        Settle::DeadLetter => 6,
     }
 }
 

@@ -129,7 +129,7 @@ async fn consume(
 ) {
     let client = connect(server, "kill-rounds-consumer").await;
     let options = ConsumerOptions {
-        options_json: "{\"session_ms\":2000,\"retry_backoff_base_ms\":50}".to_owned(),
+        options_json: "{\"max_attempts\":0,\"session_ms\":2000,\"retry_backoff_base_ms\":50}".to_owned(),
         ..ConsumerOptions::default()
     };
     let mut consumer = client.consumer("orders", group, options).await.expect("the topic exists");

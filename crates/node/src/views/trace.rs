@@ -23,7 +23,7 @@ pub struct TraceEvent {
     pub commit_index: u64,
     /// `topic/group`, or `-` for the topic's own.
     pub path: String,
-    /// `stored`, `leased`, `extended`, `lease_ended` or `acked`.
+    /// `stored`, `leased`, `extended`, `lease_ended`, `acked` or `dead`.
     pub stage: &'static str,
     /// The delivery; absent for `stored`.
     pub delivery_id: Option<u64>,
@@ -31,9 +31,10 @@ pub struct TraceEvent {
     pub attempt: Option<u32>,
     /// The member, 16 hex digits; absent for `stored`.
     pub member: Option<String>,
-    /// Why it was delivered, or why the lease ended.
+    /// Why it was delivered, why the lease ended, or why it is dead.
     pub cause: Option<&'static str>,
-    /// The producer of `stored`, the delivery that `leased` follows, the error text of a nack.
+    /// The producer of `stored`, the delivery that `leased` follows, the error text of a nack, the place of a
+    /// dead letter.
     pub detail: String,
 }
 
@@ -42,8 +43,8 @@ pub struct TraceEvent {
 pub struct TraceStanding {
     /// `topic/group`.
     pub path: String,
-    /// `pending`, `leased`, `scheduled`, `unreadable` (its record is damaged), `acked` or `not_owed` (it lies before the
-    /// group's start).
+    /// `pending`, `leased`, `scheduled`, `unreadable` (its record is damaged), `acked`, `dead` (in the dead-letter topic) or
+    /// `not_owed` (it lies before the group's start).
     pub standing: &'static str,
 }
 
@@ -68,4 +69,14 @@ pub(crate) fn standing(state: &State, topic: TopicIncarnation, partition: Partit
             TraceStanding { path: format!("{}/{group}", topic.name), standing }
         })
         .collect()
+}
+
+/// The state knows no more of a settled message than that it is settled; how, the ledger tells.
+pub(crate) fn tell_dead(standing: &mut [TraceStanding], events: &[TraceEvent]) {
+    for row in standing.iter_mut().filter(|row| row.standing == "acked") {
+        let is_dead = |event: &&TraceEvent| event.path == row.path && matches!(event.stage, "acked" | "dead");
+        if events.iter().rev().find(is_dead).is_some_and(|event| event.stage == "dead") {
+            row.standing = "dead";
+        }
+    }
 }

@@ -190,6 +190,7 @@ impl Life {
                 SettleKind::Nack { .. } => seen.said.nack = true,
                 SettleKind::Release => seen.said.release = true,
                 SettleKind::Extend => {}
+                SettleKind::DeadLetter { .. } => unreachable!("no message dies here"),
                 SettleKind::Hold { .. } | SettleKind::Resume => unreachable!("what only the broker says"),
             }
         }
@@ -404,6 +405,7 @@ impl Life {
                     found.since_ms = found.since_ms.max(sent_ms);
                 }
                 // Once a later delivery is acked, only the repeat of what ended this one is answered so (rule 3).
+                SettleKind::DeadLetter { .. } => unreachable!("no message dies here"),
                 SettleKind::Hold { .. } | SettleKind::Resume => unreachable!("what only the broker says"),
                 SettleKind::Nack { .. } | SettleKind::Release => {
                     let is_repeat = said.said_before && acked.is_some_and(|acked| acked.by > id);

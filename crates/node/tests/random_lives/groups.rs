@@ -1,4 +1,5 @@
-//! The groups of a life: few of them, with small limits, so that all of them are met.
+//! The groups of a life: few of them, with small limits, so that all of them are met. None has a limit of attempts: every
+//! message is owed until it is acked. Messages that die have tests of their own.
 
 use crate::random::Random;
 
@@ -25,7 +26,7 @@ impl GroupOptions {
         let order = if by_key { "key" } else { "none" };
         let start = if from_earliest { "earliest" } else { "latest" };
         let json = format!(
-            "{{\"order\":\"{order}\",\"lease_ms\":{lease_ms},\"session_ms\":{session_ms},\
+            "{{\"max_attempts\":0,\"order\":\"{order}\",\"lease_ms\":{lease_ms},\"session_ms\":{session_ms},\
              \"max_passed_over\":{max_passed_over},\"max_in_flight\":{max_in_flight},\
              \"retry_backoff_base_ms\":{backoff_ms},\"retry_backoff_max_ms\":1500,\"start\":\"{start}\"}}"
         );
@@ -35,7 +36,9 @@ impl GroupOptions {
     /// A group without small limits, for a flood.
     pub(crate) fn unlimited(random: &mut Random) -> Self {
         let (lease_ms, session_ms) = (30_000, random.between(1000, 3000));
-        let json = format!("{{\"order\":\"none\",\"session_ms\":{session_ms},\"retry_backoff_base_ms\":100}}");
+        let json = format!(
+            "{{\"max_attempts\":0,\"order\":\"none\",\"session_ms\":{session_ms},\"retry_backoff_base_ms\":100}}"
+        );
         Self { name: "flooded".to_owned(), by_key: false, lease_ms, session_ms, from_earliest: true, json }
     }
 }

@@ -38,7 +38,7 @@ impl Life {
         for books in view.paths {
             let right = books.delivered + books.dropped + books.dlq + books.depth;
             assert_eq!(books.produced, right, "P9: {books:?}");
-            assert_eq!((books.dropped, books.dlq), (0, 0), "nothing is dropped or dead in this version");
+            assert_eq!((books.dropped, books.dlq), (0, 0), "nothing is dropped, and nothing dies here");
             let Some(topic) = self.topic_named(&books.topic) else { continue };
             let Some(path) = self.record.topics[&topic].paths.get(&books.group) else { continue };
             let (least, most) = (path.acked.len() as u64, path.ack_sent.len() as u64);

@@ -374,7 +374,16 @@ impl Rig {
     }
 
     pub(crate) fn declare(&mut self, name: &str, partitions: u16) -> Result<TopicIncarnation, Crashed> {
-        let request = Request::Declare { name: name.to_owned(), partitions, options: String::new() };
+        self.declare_with(name, partitions, "")
+    }
+
+    pub(crate) fn declare_with(
+        &mut self,
+        name: &str,
+        partitions: u16,
+        options: &str,
+    ) -> Result<TopicIncarnation, Crashed> {
+        let request = Request::Declare { name: name.to_owned(), partitions, options: options.to_owned() };
         let replies = self.ask(CONNECTION, vec![request])?;
         match &replies[0].result {
             Ok(mortarmq_node::Answer::Declared { topic, .. }) => Ok(*topic),
@@ -459,6 +468,16 @@ fn write(segments: &mut SegmentWriter, work: Vec<SegmentWork>) -> Result<(), Cra
     for work in work {
         match work {
             SegmentWork::Append(record) => segments.append(&[record]).map_err(crashed)?,
+            SegmentWork::Copy(copy) => {
+                let (from, reader) = (copy.from, segments.reader());
+                if reader.end_seq(from.topic, from.partition) <= from.seq {
+                    segments.flush().map_err(crashed)?;
+                }
+                let read = reader.read_records(from.topic, from.partition, from.seq, from.seq.next(), usize::MAX);
+                let source = read.map(|mut records| records.pop().map(|found| found.record));
+                let copied = copy.make(source.map_err(|error| error.to_string()));
+                segments.append(&[copied.record]).map_err(crashed)?;
+            }
             SegmentWork::Ledger(record) => segments.append_ledger(&[record]).map_err(crashed)?,
             SegmentWork::SegmentBytes(bytes) => segments.set_segment_bytes(bytes),
             SegmentWork::DropTopic(topic) => segments.drop_topic(topic),

@@ -72,7 +72,7 @@ pub(crate) fn write_message(
     out: &mut BytesMut,
 ) {
     let record = &delivery.record;
-    let (body, _) = RecordBody::parse(record.body(), record.has_headers)
+    let (body, _) = RecordBody::parse_stored(record.body(), record.has_headers)
         .expect("P11: a record with a right checksum holds a body that was parsed before it was stored");
     let message = Message {
         subscription_id: subscription,

@@ -7,7 +7,7 @@ use crate::outcome::{Outcome, Refusal};
 use crate::producer::Producers;
 use crate::settings::{Setting, TopicSettings};
 use crate::state::{PARTITIONS_MAX, PartitionState, State, Topic};
-use mortarmq_types::Seq;
+use mortarmq_types::{Seq, TopicIncarnation};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -35,12 +35,19 @@ pub(super) fn apply(state: &mut State, create: CreateTopic) -> Outcome {
     if state.partitions_total + partitions > PARTITIONS_MAX {
         return Outcome::Refused(Refusal::CatalogQuota { what: "partitions", limit: PARTITIONS_MAX });
     }
-    state.last_topic = state.last_topic.next();
     state.partitions_total += partitions;
+    let topic = insert(state, create.name, settings);
+    Outcome::TopicDeclared { topic, partitions: count(&state.topics[&topic]), existed: false }
+}
+
+/// Makes a topic whose name and settings were judged.
+pub(super) fn insert(state: &mut State, name: String, settings: TopicSettings) -> TopicIncarnation {
+    let partitions = usize::try_from(settings.get(Setting::Partitions)).expect("at most 1024 partitions");
+    state.last_topic = state.last_topic.next();
     // All begin as one: a partition is made when its first message comes.
     let empty = Arc::new(PartitionState { last_seq: Seq::ZERO, bytes: 0, facts: FactWindow::new(FACTS_MAX) });
     let topic = Topic {
-        name: create.name,
+        name,
         settings,
         created_epoch: state.epoch,
         created_at: state.wall,
@@ -49,10 +56,9 @@ pub(super) fn apply(state: &mut State, create: CreateTopic) -> Outcome {
         producers: Producers::default(),
         round_robin: 0,
     };
-    let partitions = count(&topic);
-    state.names.insert(lower, state.last_topic);
+    state.names.insert(topic.name.to_ascii_lowercase(), state.last_topic);
     state.topics.insert(state.last_topic, Arc::new(topic));
-    Outcome::TopicDeclared { topic: state.last_topic, partitions, existed: false }
+    state.last_topic
 }
 
 fn count(topic: &Topic) -> u16 {

@@ -1,17 +1,32 @@
-//! `DeleteTopic`: ends one life of a topic, with its paths. Its name can be used again, for another incarnation.
+//! `DeleteTopic`: ends one life of a topic, with its paths and its dead letters. Its name can be used again, for another
+//! incarnation.
 
 use crate::effect::Effect;
-use crate::outcome::Outcome;
+use crate::names::is_reserved;
+use crate::outcome::{Outcome, Refusal};
 use crate::state::State;
-use mortarmq_types::Partition;
+use mortarmq_types::{Partition, TopicIncarnation};
 
 pub(super) fn apply(state: &mut State, name: &str, effects: &mut Vec<Effect>) -> Outcome {
-    let Some((incarnation, _)) = state.topic_by_name(name) else {
+    let Some((incarnation, topic)) = state.topic_by_name(name) else {
         return Outcome::TopicDeleted { topic: None };
     };
-    state.names.remove(&name.to_ascii_lowercase());
+    if is_reserved(name) {
+        return Outcome::Refused(Refusal::DeadLetterTopic);
+    }
+    let partitions = topic.partitions.len();
+    let dead_letters = state.dead_letters_of(incarnation);
+    state.partitions_total -= partitions;
+    remove(state, incarnation, effects);
+    if let Some(dead_letters) = dead_letters {
+        remove(state, dead_letters, effects);
+    }
+    Outcome::TopicDeleted { topic: Some(incarnation) }
+}
+
+fn remove(state: &mut State, incarnation: TopicIncarnation, effects: &mut Vec<Effect>) {
     let topic = state.topics.remove(&incarnation).expect("invariant 1: a name refers to a topic");
-    state.partitions_total -= topic.partitions.len();
+    state.names.remove(&topic.name.to_ascii_lowercase());
     state.producer_entries -= topic.producers.entries();
     for id in topic.paths.values() {
         let path = state.paths.remove(id).expect("invariant 1: a topic refers to its paths");
@@ -22,5 +37,4 @@ pub(super) fn apply(state: &mut State, name: &str, effects: &mut Vec<Effect>) ->
         effects.push(Effect::PathDeleted(*id));
     }
     effects.push(Effect::TopicDeleted(incarnation));
-    Outcome::TopicDeleted { topic: Some(incarnation) }
 }

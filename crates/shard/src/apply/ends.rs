@@ -1,10 +1,11 @@
-//! What follows when deliveries end: credit, the ledger, and a word to the driver.
+//! What follows when deliveries end: credit, dead letters, the ledger, and a word to the driver.
 
+use super::dead_letter;
 use super::record::{Happened, record};
 use crate::effect::Effect;
 use crate::ledger::LedgerKind;
 use crate::state::State;
-use mortarmq_delivery::{End, Ended, Grant};
+use mortarmq_delivery::{Death, End, Ended, Grant};
 use mortarmq_types::{Cause, DeliveryId, Partition, PathId};
 
 /// Books deliveries of one path and partition that ended in one step. `detail` is the error text, if one was given.
@@ -32,7 +33,14 @@ pub(super) fn book(
                 member.held_bytes.checked_sub(u64::from(end.size_bytes)).expect("invariant 3: its bytes are held");
         }
     }
-    let happened = ended.iter().map(|end| happened(end, detail));
+    let details: Vec<String> = ended
+        .iter()
+        .map(|end| match end.end {
+            End::Dead(death) => dead_letter::store(state, id, partition, end, death, text_of(end, detail), effects),
+            End::Acked | End::Ended(_) | End::Held => text_of(end, detail).to_owned(),
+        })
+        .collect();
+    let happened = ended.iter().zip(&details).map(|(end, detail)| happened(end, detail));
     record(state, id, partition, happened, effects);
     effects.push(Effect::PathMoved(id));
 }
@@ -42,9 +50,8 @@ fn happened<'a>(end: &Ended, detail: &'a str) -> Happened<'a> {
         End::Acked => LedgerKind::Acked,
         End::Ended(cause) => LedgerKind::LeaseEnded(cause),
         End::Held => LedgerKind::LeaseEnded(Cause::Released),
+        End::Dead(death) => LedgerKind::Dead(death),
     };
-    // The text belongs to the delivery that was refused or held, not to those of its key that end with it.
-    let is_refused = matches!(end.end, End::Ended(Cause::Nacked) | End::Held);
     Happened {
         kind,
         seq: end.seq,
@@ -52,6 +59,16 @@ fn happened<'a>(end: &Ended, detail: &'a str) -> Happened<'a> {
         attempt: end.attempt,
         member: end.member,
         previous: DeliveryId::ZERO,
-        detail: if is_refused { detail } else { "" },
+        detail,
+    }
+}
+
+/// The error text as it concerns this end: it belongs to the delivery that was refused or held, not to those of its key
+/// that end with it.
+fn text_of<'a>(end: &Ended, detail: &'a str) -> &'a str {
+    match end.end {
+        End::Ended(Cause::Nacked) | End::Held => detail,
+        End::Dead(Death::Rejected | Death::Exhausted(Cause::Nacked)) => detail,
+        End::Acked | End::Ended(_) | End::Dead(Death::Exhausted(_)) => "",
     }
 }

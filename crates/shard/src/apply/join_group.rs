@@ -3,10 +3,10 @@
 use crate::command::{JoinGroup, StartPolicy};
 use crate::names::check_name;
 use crate::outcome::{Outcome, Refusal};
-use crate::settings::GroupSettings;
+use crate::settings::{GroupSettings, Setting};
 use crate::state::{MEMBERS_MAX, Member, PATH_PARTITIONS_MAX, PATHS_MAX, Path, State, Topic, topic_of};
 use mortarmq_delivery::PathPartition;
-use mortarmq_types::{MemberId, Partition, PathId, Seq};
+use mortarmq_types::{MemberId, Partition, PathId, Seq, TopicIncarnation};
 use std::collections::BTreeMap;
 
 pub(super) fn apply(state: &mut State, join: JoinGroup) -> Outcome {
@@ -19,11 +19,19 @@ pub(super) fn apply(state: &mut State, join: JoinGroup) -> Outcome {
     let existing = topic.paths.get(&join.group).copied();
     let made = match existing {
         Some(id) => compare(&state.paths[&id], &join).map(|()| id),
-        None => make_path(state, &join),
+        None => check_attempts(topic, &join).and_then(|()| make_path(state, &join)),
     };
     match made {
         Err(refusal) => Outcome::Refused(refusal),
         Ok(id) => add_member(state, id, &join),
+    }
+}
+
+/// On a dead-letter topic no group has a limit of attempts: what dies there stays.
+fn check_attempts(topic: &Topic, join: &JoinGroup) -> Result<(), Refusal> {
+    match join.settings.get(Setting::MaxAttempts) {
+        Some(attempts) if attempts != 0 && topic.holds_dead_letters() => Err(Refusal::DeadLetterAttempts),
+        _ => Ok(()),
     }
 }
 
@@ -33,28 +41,35 @@ fn compare(path: &Path, join: &JoinGroup) -> Result<(), Refusal> {
 }
 
 fn make_path(state: &mut State, join: &JoinGroup) -> Result<PathId, Refusal> {
-    if state.paths.len() >= PATHS_MAX {
+    let counted = state.paths.values().filter(|path| path.counts(&state.topics[&path.topic]));
+    let (paths, held) = counted.fold((0, 0), |(paths, held), path| (paths + 1, held + path.partitions.len()));
+    if paths >= PATHS_MAX {
         return Err(Refusal::CatalogQuota { what: "groups", limit: PATHS_MAX });
     }
-    let held: usize = state.paths.values().map(|path| path.partitions.len()).sum();
-    let topic = topic_of(&mut state.topics, join.topic).ok_or(Refusal::UnknownTopic)?;
+    let topic = state.topics.get(&join.topic).ok_or(Refusal::UnknownTopic)?;
     if held + topic.partitions.len() > PATH_PARTITIONS_MAX {
         return Err(Refusal::CatalogQuota { what: "partitions of groups", limit: PATH_PARTITIONS_MAX });
     }
     let partitions =
         (0..topic.partitions.len()).map(|number| PathPartition::new(start(&join.start, topic, number))).collect();
-    let path = Path {
-        topic: join.topic,
-        group: join.group.clone(),
-        settings: GroupSettings::new(&topic.settings, &join.settings),
-        partitions,
-        members: BTreeMap::new(),
-        cursor: 0,
-    };
+    let settings = GroupSettings::new(&topic.settings, &join.settings);
+    Ok(insert(state, join.topic, join.group.clone(), settings, partitions))
+}
+
+/// Makes a path of a topic that exists.
+pub(super) fn insert(
+    state: &mut State,
+    incarnation: TopicIncarnation,
+    group: String,
+    settings: GroupSettings,
+    partitions: Vec<PathPartition>,
+) -> PathId {
     state.last_path = state.last_path.next();
-    topic.paths.insert(join.group.clone(), state.last_path);
+    let topic = topic_of(&mut state.topics, incarnation).expect("looked up by the caller");
+    topic.paths.insert(group.clone(), state.last_path);
+    let path = Path { topic: incarnation, group, settings, partitions, members: BTreeMap::new(), cursor: 0 };
     state.paths.insert(state.last_path, path);
-    Ok(state.last_path)
+    state.last_path
 }
 
 /// The first sequence of a partition that the group owes. A start beyond the end is the end: what is published from

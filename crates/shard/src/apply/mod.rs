@@ -4,6 +4,7 @@
 //! checks its own deadline too), then the commands run. Any command that decodes applies without panic.
 
 mod create_topic;
+mod dead_letter;
 mod delete_topic;
 mod deliver;
 mod due;

@@ -11,8 +11,9 @@ use mortarmq_delivery::Fact;
 use mortarmq_types::{ClusterTime, CommitIndex, KeyHash, Partition, ProducerId, ProducerSeq, TopicIncarnation};
 
 pub(super) fn apply(state: &mut State, publish: Publish, effects: &mut Vec<Effect>) -> Outcome {
-    let Some(mut admission) = Admission::open(state, publish.topic, publish.requested, publish.producer_id) else {
-        return Outcome::Refused(Refusal::UnknownTopic);
+    let mut admission = match Admission::open(state, publish.topic, publish.requested, publish.producer_id) {
+        Ok(admission) => admission,
+        Err(refusal) => return Outcome::Refused(refusal),
     };
     match admission.look(&publish.record) {
         Err(refusal) => Outcome::Refused(refusal),
@@ -24,8 +25,9 @@ pub(super) fn apply(state: &mut State, publish: Publish, effects: &mut Vec<Effec
 /// All or nothing: every record is looked at before the first is stored. A batch may overlap the window: the part that
 /// is known is answered from it.
 pub(super) fn apply_batch(state: &mut State, batch: PublishBatch, effects: &mut Vec<Effect>) -> Outcome {
-    let Some(mut admission) = Admission::open(state, batch.topic, batch.requested, batch.producer_id) else {
-        return Outcome::Refused(Refusal::UnknownTopic);
+    let mut admission = match Admission::open(state, batch.topic, batch.requested, batch.producer_id) {
+        Ok(admission) => admission,
+        Err(refusal) => return Outcome::Refused(refusal),
     };
     let known = match admission.look_at_all(&batch.records) {
         Ok(known) => known,
@@ -60,9 +62,13 @@ impl<'a> Admission<'a> {
         incarnation: TopicIncarnation,
         requested: Partition,
         producer_id: ProducerId,
-    ) -> Option<Self> {
-        Some(Self {
-            topic: topic_of(&mut state.topics, incarnation)?,
+    ) -> Result<Self, Refusal> {
+        let topic = topic_of(&mut state.topics, incarnation).ok_or(Refusal::UnknownTopic)?;
+        if topic.holds_dead_letters() {
+            return Err(Refusal::DeadLetterTopic);
+        }
+        Ok(Self {
+            topic,
             producer_entries: &mut state.producer_entries,
             incarnation,
             requested,

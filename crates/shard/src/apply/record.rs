@@ -1,7 +1,7 @@
 //! What the ledger is told of deliveries: consecutive ones that were alike become one event.
 
 use crate::effect::{Effect, LedgerEffect};
-use crate::ledger::{DETAIL_MAX_BYTES, LedgerEvent, LedgerKind};
+use crate::ledger::{DETAIL_MAX_BYTES, LedgerEvent, LedgerKind, longest_start};
 use crate::state::State;
 use mortarmq_types::{Attempt, DeliveryId, MemberId, Partition, PathId, Seq};
 
@@ -52,15 +52,6 @@ fn event(state: &State, path: PathId, happened: &Happened<'_>) -> LedgerEvent {
         wall: state.wall,
         commit_index: state.commit_index,
         epoch: state.epoch,
-        detail: cut(happened.detail).to_owned(),
+        detail: longest_start(happened.detail, DETAIL_MAX_BYTES).to_owned(),
     }
-}
-
-/// The longest start of a text that the ledger keeps.
-fn cut(text: &str) -> &str {
-    let mut end = text.len().min(DETAIL_MAX_BYTES);
-    while !text.is_char_boundary(end) {
-        end -= 1;
-    }
-    &text[..end]
 }

@@ -1,4 +1,4 @@
-//! `Settle`: acks, refuses, gives back or extends deliveries, each named by its number (P6, wire rule 3).
+//! `Settle`: acks, refuses, dead-letters, gives back or extends deliveries, each named by its number (P6, wire rule 3).
 
 use super::ends;
 use super::record::{Happened, record};
@@ -29,6 +29,7 @@ fn apply_item(
     effects: &mut Vec<Effect>,
 ) {
     let now = state.now();
+    let nothing_dies = state.topics[&state.paths[&id].topic].holds_dead_letters();
     let path = state.path_mut(id).expect("checked by the caller; settling removes no path");
     let rules = path.settings.rules();
     let number = item.partition.index();
@@ -39,6 +40,9 @@ fn apply_item(
     let how = match &item.kind {
         SettleKind::Ack => mortarmq_delivery::Settle::Ack,
         SettleKind::Nack { delay_ms, .. } => mortarmq_delivery::Settle::Nack { delay_ms: *delay_ms },
+        // What dies in a dead-letter topic stays there: it is refused, and comes again.
+        SettleKind::DeadLetter { .. } if nothing_dies => mortarmq_delivery::Settle::Nack { delay_ms: 0 },
+        SettleKind::DeadLetter { .. } => mortarmq_delivery::Settle::DeadLetter,
         SettleKind::Release => mortarmq_delivery::Settle::Release,
         SettleKind::Extend => mortarmq_delivery::Settle::Extend,
         SettleKind::Hold { .. } => mortarmq_delivery::Settle::Hold,
@@ -60,7 +64,9 @@ fn apply_item(
         });
     }
     let detail = match &item.kind {
-        SettleKind::Nack { error, .. } | SettleKind::Hold { error } => error.as_str(),
+        SettleKind::Nack { error, .. } | SettleKind::DeadLetter { error } | SettleKind::Hold { error } => {
+            error.as_str()
+        }
         SettleKind::Ack | SettleKind::Release | SettleKind::Extend | SettleKind::Resume => "",
     };
     state.retime(id, item.partition);

@@ -12,6 +12,8 @@ use mortarmq_types::{
     WallTime,
 };
 
+mod dead_letters;
+
 const TOPIC: TopicIncarnation = TopicIncarnation::new(1);
 const PATH: PathId = PathId::new(1);
 const MEMBER: MemberId = MemberId::new(70);
@@ -85,6 +87,10 @@ fn join(group: &str, member: MemberId) -> Command {
 }
 
 fn run(numbers: std::ops::Range<u64>, key: &[u8], value: &[u8]) -> PublishRunBuilder {
+    run_to(TOPIC, numbers, key, value)
+}
+
+fn run_to(topic: TopicIncarnation, numbers: std::ops::Range<u64>, key: &[u8], value: &[u8]) -> PublishRunBuilder {
     let mut run = PublishRunBuilder::default();
     for number in numbers {
         let record = NewRecord {
@@ -94,7 +100,7 @@ fn run(numbers: std::ops::Range<u64>, key: &[u8], value: &[u8]) -> PublishRunBui
             has_headers: false,
             body: value,
         };
-        run.add(TOPIC, Partition::ANY, 10, 10, &record);
+        run.add(topic, Partition::ANY, 10, 10, &record);
     }
     run
 }

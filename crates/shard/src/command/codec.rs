@@ -332,6 +332,10 @@ fn put_settle(out: &mut BytesMut, settle: &Settle) {
                 put_text(out, error);
             }
             SettleKind::Resume => out.put_u8(5),
+            SettleKind::DeadLetter { error } => {
+                out.put_u8(6);
+                put_text(out, error);
+            }
         }
     }
 }
@@ -354,6 +358,7 @@ fn get_settle(fields: &mut Fields) -> Result<Settle, CommandError> {
                 3 => SettleKind::Extend,
                 4 => SettleKind::Hold { error: fields.text()? },
                 5 => SettleKind::Resume,
+                6 => SettleKind::DeadLetter { error: fields.text()? },
                 found => return Err(CommandError::Field { field: "kind", found: u64::from(found) }),
             },
         };

@@ -209,6 +209,11 @@ pub enum SettleKind {
         /// Why, in the consumer's words.
         error: String,
     },
+    /// No attempt will do: the message is dead.
+    DeadLetter {
+        /// Why, in the consumer's words.
+        error: String,
+    },
     /// Not looked at: deliver it again, and count no attempt.
     Release,
     /// Still at work: begin the lease anew.

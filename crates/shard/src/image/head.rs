@@ -121,7 +121,8 @@ pub(super) fn take(body: &mut Body) -> Result<(Head, Vec<TopicIncarnation>, Vec<
     head.ending = take_ending(body, head.last_path)?;
     let topics = take_rising(body, "topics", head.last_topic.get())?;
     let paths = take_rising(body, "paths", head.last_path.get())?;
-    if paths.len() > PATHS_MAX {
+    // The own books of dead-letter topics, one for each at most, do not count.
+    if paths.len() > PATHS_MAX + topics.len() {
         return Err(body.wrong("paths", paths.len() as u64));
     }
     Ok((head, topics.into_iter().map(TopicIncarnation::new).collect(), paths.into_iter().map(PathId::new).collect()))

@@ -110,6 +110,14 @@ pub enum ImageError {
         /// Why.
         source: mortarmq_delivery::ImageError,
     },
+    /// A dead-letter topic does not fit its source.
+    #[error("dead-letter topic {}: its {what} is wrong", topic.to_hex())]
+    DeadLetters {
+        /// The topic.
+        topic: TopicIncarnation,
+        /// What is wrong.
+        what: &'static str,
+    },
     /// Two live deliveries have one number.
     #[error("delivery {delivery} is live twice")]
     DeliveredTwice {

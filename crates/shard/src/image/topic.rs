@@ -15,7 +15,7 @@
 //! | field | bytes | meaning, unit | guards against |
 //! |---|---|---|---|
 //! | last_seq | 8 | the last sequence given | a sequence given again (P10) |
-//! | bytes | 8 | bytes of all records | |
+//! | bytes | 8 | bytes of all records; of a dead letter, those of its payload and of an empty record | |
 //! | fact limit | 8 | facts kept at most, at least 1 | memory without bound (failure rule 9) |
 //! | fact count | 8 | facts of the newest messages, up to `last_seq` | |
 //! | facts | n × 20 | key hash (8), size in bytes (4), expiry in ms (8), oldest first | order by key and windows that differ (P8) |
@@ -36,7 +36,7 @@ use super::ImageError;
 use super::head::Head;
 use super::section::{Body, NUMBER_MAX, put_settings, put_text};
 use crate::facts::FactWindow;
-use crate::names::check_name;
+use crate::names::{check_name, source_name};
 use crate::producer::{Line, LineKey, Producers, Remembered};
 use crate::settings::{Setting, TopicSettings};
 use crate::state::{PartitionState, Topic};
@@ -56,7 +56,7 @@ pub(super) fn put(out: &mut BytesMut, topic: &Topic) {
 /// The topic without partitions and producers, which have sections of their own.
 pub(super) fn take(body: &mut Body, head: &Head) -> Result<Topic, ImageError> {
     let name = body.text("name")?;
-    if check_name(&name).is_err() {
+    if check_name(source_name(&name).unwrap_or(&name)).is_err() {
         return Err(body.wrong("name", name.len() as u64));
     }
     let settings = TopicSettings::new(&body.settings()?);

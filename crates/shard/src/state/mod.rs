@@ -6,6 +6,7 @@
 //! 3. A member's held messages and bytes are those of its pushed deliveries.
 //! 4. On every path: produced = delivered + dropped + dlq + depth (P9).
 //! 5. The timer of each place is what the path has due there.
+//! 6. A dead-letter topic has a source with as many partitions and a group `default`; no path of it has a limit of attempts.
 //!
 //! An image of the state shares what grows with the work: topics and their partitions stand behind `Arc`, so do the
 //! buckets and lines of producers; facts, unsettled messages and runs of settles are persistent collections. What changes
@@ -13,7 +14,9 @@
 
 pub mod timers;
 
+use crate::dead_letter::DEAD_LETTER_GROUP;
 use crate::facts::FactWindow;
+use crate::names::{dead_letter_name, source_name};
 use crate::producer::Producers;
 use crate::settings::{Defaults, GroupSettings, Setting, TopicSettings};
 use mortarmq_delivery::{Books, Now, PathPartition};
@@ -91,7 +94,7 @@ pub struct Topic {
 pub struct PartitionState {
     /// The last sequence given; 0 if none was.
     pub last_seq: Seq,
-    /// Bytes of all records.
+    /// Bytes of all records; of a dead letter, whose record apply never sees, those of its payload and a record's frame.
     pub bytes: u64,
     /// What is remembered of the newest messages.
     pub facts: FactWindow,
@@ -144,6 +147,13 @@ impl State {
         let incarnation = *self.names.get(&name.to_ascii_lowercase())?;
         let topic = &self.topics[&incarnation];
         (topic.name == name).then_some((incarnation, topic))
+    }
+
+    /// The dead-letter topic of a topic, once it has one.
+    #[must_use]
+    pub fn dead_letters_of(&self, topic: TopicIncarnation) -> Option<TopicIncarnation> {
+        let name = dead_letter_name(&self.topics.get(&topic)?.name);
+        self.names.get(&name.to_ascii_lowercase()).copied()
     }
 
     /// The books of a path over all its partitions.
@@ -211,6 +221,7 @@ impl State {
             for partition in &topic.partitions {
                 partition.facts.check(partition.last_seq);
             }
+            assert_eq!(dead_letters_fault(topic, &self.topics, &self.names, &self.paths), None, "invariant 6");
         }
         assert!(self.topics.keys().all(|incarnation| *incarnation <= self.last_topic), "invariant 2");
         assert!(self.paths.keys().all(|path| *path <= self.last_path), "invariant 2");
@@ -239,7 +250,34 @@ impl State {
     }
 }
 
+/// Which part of invariant 6 a topic breaks.
+pub(crate) fn dead_letters_fault<T: std::borrow::Borrow<Topic>>(
+    topic: &Topic,
+    topics: &BTreeMap<TopicIncarnation, T>,
+    names: &BTreeMap<String, TopicIncarnation>,
+    paths: &BTreeMap<PathId, Path>,
+) -> Option<&'static str> {
+    let source = source_name(&topic.name)?;
+    let source = names.get(&source.to_ascii_lowercase()).and_then(|id| topics.get(id)).map(std::borrow::Borrow::borrow);
+    let limits = |path: &PathId| paths[path].settings.get(Setting::MaxAttempts) != 0;
+    match source {
+        Some(found) if Some(found.name.as_str()) != source_name(&topic.name) => Some("source"),
+        None => Some("source"),
+        Some(found) if found.partitions.len() != topic.partitions.len() => Some("partitions"),
+        Some(_) if !topic.paths.contains_key(DEAD_LETTER_GROUP) => Some("group"),
+        Some(_) if topic.settings.get(Setting::MaxAttempts) != 0 => Some("max_attempts"),
+        Some(_) if topic.paths.values().any(limits) => Some("max_attempts of a group"),
+        Some(_) => None,
+    }
+}
+
 impl Topic {
+    /// Whether this is a dead-letter topic: the broker made it, and only the broker adds to it.
+    #[must_use]
+    pub fn holds_dead_letters(&self) -> bool {
+        source_name(&self.name).is_some()
+    }
+
     /// A partition, to change it.
     pub(crate) fn partition_mut(&mut self, number: usize) -> Option<&mut PartitionState> {
         self.partitions.get_mut(number).map(Arc::make_mut)
@@ -247,6 +285,11 @@ impl Topic {
 }
 
 impl Path {
+    /// Whether the path counts for the limits of the catalog: all do but the own books of dead-letter topics.
+    pub(crate) fn counts(&self, topic: &Topic) -> bool {
+        !(self.group == DEAD_LETTER_GROUP && topic.holds_dead_letters())
+    }
+
     /// The path as such, as an image keeps it beside its partitions.
     pub(crate) fn without_partitions(&self) -> Self {
         let Self { topic, group, settings, partitions: _, members, cursor } = self;

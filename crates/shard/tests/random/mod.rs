@@ -85,6 +85,7 @@ fn settings(random: &mut Random, of_topic: bool) -> SettingsPatch {
         patch.add(Setting::MaxInFlight, random.below(5));
         patch.add(Setting::LeaseMs, 1000 + random.below(43_199_000));
         patch.add(Setting::Order, random.below(2));
+        patch.add(Setting::MaxAttempts, random.below(4));
     }
     patch
 }
@@ -115,12 +116,13 @@ fn stretch(random: &mut Random) -> Stretch {
 }
 
 fn item(random: &mut Random) -> SettleItem {
-    let kind = match random.below(6) {
+    let kind = match random.below(7) {
         0 => SettleKind::Ack,
         1 => SettleKind::Nack { delay_ms: random.number_32(1000), error: "é".repeat(600) },
         2 => SettleKind::Release,
         3 => SettleKind::Hold { error: "segment damaged".to_owned() },
         4 => SettleKind::Resume,
+        5 => SettleKind::DeadLetter { error: "é".repeat(600) },
         _ => SettleKind::Extend,
     };
     SettleItem {

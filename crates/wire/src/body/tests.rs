@@ -1,9 +1,11 @@
 use bytes::BytesMut;
 
-use super::{RecordBody, write_body};
+use super::{RecordBody, write_body, write_body_with};
 use crate::errors::ErrorCode;
 use crate::faults::{DecodeError, EncodeError};
-use crate::frame::{MAX_HEADERS, MAX_HEADERS_LEN, MAX_KEY_LEN, MAX_VALUE_LEN};
+use crate::frame::{
+    MAX_ADDED_HEADERS, MAX_ADDED_HEADERS_LEN, MAX_HEADERS, MAX_HEADERS_LEN, MAX_KEY_LEN, MAX_STORED_LEN, MAX_VALUE_LEN,
+};
 
 type Pairs<'a> = &'a [(&'a [u8], &'a [u8])];
 
@@ -120,4 +122,46 @@ fn body_that_does_not_fit_leaves_the_buffer_as_it_was() {
     let mut out = BytesMut::from(b"before".as_slice());
     write_body(&mut out, &[0; 256], None, b"").expect_err("the key is too long");
     assert_eq!(out, b"before".as_slice());
+}
+
+#[test]
+fn what_is_added_stands_behind_and_changes_nothing_else() {
+    for headers in [None, Some([(b"a".as_slice(), b"1".as_slice())])] {
+        let own = written(b"key", headers.as_ref().map(<[_; 1]>::as_slice), b"value").expect("within the limits");
+        let (body, _) = RecordBody::parse(&own, headers.is_some()).expect("well formed");
+        let mut out = BytesMut::new();
+        write_body_with(&mut out, &body, &[(b"b", b"2")]).expect("within the limits");
+        let (with, rest) = RecordBody::parse_stored(&out, true).expect("well formed");
+        assert_eq!((with.key(), with.value(), rest), (b"key".as_slice(), b"value".as_slice(), b"".as_slice()));
+        let pairs: Vec<_> = with.headers().expect("it has a block").collect();
+        let expected: Vec<_> = headers.into_iter().flatten().chain([(b"b".as_slice(), b"2".as_slice())]).collect();
+        assert_eq!(pairs, expected);
+        assert_eq!(with.payload_len(), body.payload_len() + 2);
+    }
+}
+
+#[test]
+fn a_published_body_at_every_limit_has_room_for_what_is_added_and_no_more() {
+    let most = vec![b'v'; MAX_HEADERS_LEN / MAX_HEADERS - 1];
+    let pairs = [(b"n".as_slice(), most.as_slice()); MAX_HEADERS];
+    let value = vec![0; MAX_VALUE_LEN - MAX_HEADERS_LEN];
+    let own = written(b"", Some(&pairs), &value).expect("at the limit, not over it");
+    let (body, _) = RecordBody::parse(&own, true).expect("at the limit, not over it");
+    let room = MAX_STORED_LEN - MAX_VALUE_LEN - (MAX_ADDED_HEADERS - 1);
+    let long = vec![b'v'; room];
+    let mut added = vec![(b"n".as_slice(), b"".as_slice()); MAX_ADDED_HEADERS - 1];
+    added.push((b"", &long));
+    let mut out = BytesMut::new();
+    write_body_with(&mut out, &body, &added).expect("at the limit, not over it");
+    let (with, _) = RecordBody::parse_stored(&out, true).expect("at the limit, not over it");
+    assert_eq!(with.payload_len(), MAX_STORED_LEN);
+    assert_eq!(parsed_code(&out, true), Err(ErrorCode::TooLarge), "nobody can publish that");
+    let over = vec![b'v'; room + 1];
+    added[MAX_ADDED_HEADERS - 1] = (b"", &over);
+    assert!(write_body_with(&mut BytesMut::new(), &body, &added).is_err(), "a MSG of it would not fit a frame");
+    added.push((b"n", b""));
+    assert!(write_body_with(&mut BytesMut::new(), &body, &added).is_err(), "one pair too many");
+    let long = vec![b'v'; MAX_ADDED_HEADERS_LEN + 1];
+    let (small, _) = RecordBody::parse(&[0; 6], false).expect("an empty body");
+    assert!(write_body_with(&mut BytesMut::new(), &small, &[(b"", &long)]).is_err(), "too long");
 }

@@ -6,7 +6,7 @@ use mortarmq_types::{
 };
 
 use super::publish::FLAG_HEADERS;
-use crate::body::{MAX_BODY_LEN, RecordBody};
+use crate::body::{MAX_STORED_BODY_LEN, RecordBody};
 use crate::decode::Reader;
 use crate::encode::SizedFrame;
 use crate::faults::DecodeError;
@@ -34,7 +34,7 @@ pub struct Message<'a> {
     pub producer_id: ProducerId,
     /// Its number there; 0 if not idempotent.
     pub producer_seq: ProducerSeq,
-    /// Key, headers and value, the bytes as they were published and stored.
+    /// Key, headers and value, the bytes as they are stored: as they were published, and for a dead letter with headers behind them.
     pub body: RecordBody<'a>,
     /// Why it is delivered (P7).
     pub cause: Cause,
@@ -68,7 +68,7 @@ impl<'a> Message<'a> {
         let producer_id = ProducerId::new(head.u64("producer_id")?);
         let producer_seq = ProducerSeq::new(head.u64("producer_seq")?);
         let flags = head.flags("MSG flags", FLAG_HEADERS)?;
-        let (body, rest) = RecordBody::parse(head.rest(), flags & FLAG_HEADERS != 0)?;
+        let (body, rest) = RecordBody::parse_stored(head.rest(), flags & FLAG_HEADERS != 0)?;
         let mut tail = Reader::new(rest);
         Ok(Self {
             subscription_id,
@@ -126,7 +126,7 @@ fn read_cause(reader: &mut Reader<'_>) -> Result<Cause, DecodeError> {
 const HEAD_LEN: usize = 2 + 2 + 2 + 8 + 8 + 2 + 8 + 8 + 8 + 2;
 const TAIL_LEN: usize = 1 + 8 + 4 + 8 + 16;
 // A body within its limits always fits a MSG.
-const _: () = assert!(1 + HEAD_LEN + MAX_BODY_LEN + TAIL_LEN <= MAX_FRAME_LEN);
+const _: () = assert!(1 + HEAD_LEN + MAX_STORED_BODY_LEN + TAIL_LEN <= MAX_FRAME_LEN);
 
 #[cfg(test)]
 mod tests {

@@ -151,10 +151,9 @@ impl Subscription {
         let (id, delivery_id) = (item.message, item.delivery_id);
         match (outcome, item.kind) {
             (SettleOutcome::Done, SettleKind::Progress) => self.hand_over.renewed(id, delivery_id, true, now),
-            (SettleOutcome::Done, SettleKind::Ack | SettleKind::DeadLetter) => {
-                self.hand_over.settled(id, delivery_id, false);
-            }
-            (SettleOutcome::Done, SettleKind::Nack | SettleKind::Release) => {
+            (SettleOutcome::Done, SettleKind::Ack) => self.hand_over.settled(id, delivery_id, false),
+            // A dead message does not come again, but what left behind it in its key was ended with it all the same.
+            (SettleOutcome::Done, SettleKind::Nack | SettleKind::DeadLetter | SettleKind::Release) => {
                 self.hand_over.settled(id, delivery_id, true);
             }
             (SettleOutcome::Stale | SettleOutcome::Unknown, _) => self.hand_over.lost(id, delivery_id),

@@ -140,8 +140,8 @@ impl Pool {
             let is_ack = matches!(ending, Ending::Succeeded);
             let answer = match ending {
                 Ending::Succeeded => settler.ack(&delivery).await,
-                // Dead letters are not in this version: the message is tried again, with the reason.
-                Ending::Rejected(text) | Ending::Failed(text) => settler.nack(&delivery, 0, &text).await,
+                Ending::Rejected(text) => settler.dead_letter(&delivery, &text).await,
+                Ending::Failed(text) => settler.nack(&delivery, 0, &text).await,
                 // Given back, so that it counts no attempt.
                 Ending::Stopped => settler.release(&delivery).await,
             };

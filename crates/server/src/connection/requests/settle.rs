@@ -12,9 +12,7 @@ use crate::fold::{Single, fold};
 /// SETTLE.
 pub(crate) fn many(session: &mut Session, frame_bytes: usize, settle: &Settle<'_>) {
     let op = Op::Settle.number();
-    // Before anything is proposed, so that a refusal is one for all items.
-    let singles: Option<Vec<Single>> = settle.items.iter().map(|item| single(&item)).collect();
-    let Some(singles) = singles else { return session.refuse(op, frame_bytes, no_dead_letters()) };
+    let singles = settle.items.iter().map(|item| single(&item)).collect();
     ask(session, op, frame_bytes, settle.subscription_id, singles);
 }
 
@@ -29,7 +27,7 @@ pub(crate) fn nack(session: &mut Session, frame_bytes: usize, nack: &Nack<'_>) {
     let kind = match nack.reason {
         NackReason::Retry => SettleKind::Nack { delay_ms: nack.delay_ms, error: words(nack.error_text) },
         NackReason::Release => SettleKind::Release,
-        NackReason::DeadLetter => return session.refuse(Op::Nack.number(), frame_bytes, no_dead_letters()),
+        NackReason::DeadLetter => SettleKind::DeadLetter { error: words(nack.error_text) },
     };
     one(session, Op::Nack, frame_bytes, &nack.delivery, kind);
 }
@@ -57,24 +55,18 @@ fn ask(session: &mut Session, op: u8, frame_bytes: usize, subscription: u16, sin
     session.ask(op, frame_bytes, Request::Settle { subscription, items: fold(singles) });
 }
 
-/// One item; `None` for a dead letter.
-fn single(item: &SettleItem<'_>) -> Option<Single> {
+fn single(item: &SettleItem<'_>) -> Single {
     let kind = match item.kind {
         WireKind::Ack => SettleKind::Ack,
         WireKind::Nack => SettleKind::Nack { delay_ms: item.delay_ms, error: words(item.error_text) },
         WireKind::Progress => SettleKind::Extend,
         WireKind::Release => SettleKind::Release,
-        WireKind::DeadLetter => return None,
+        WireKind::DeadLetter => SettleKind::DeadLetter { error: words(item.error_text) },
     };
-    Some(Single { partition: item.partition, seq: item.seq, delivery_id: item.delivery_id, kind })
+    Single { partition: item.partition, seq: item.seq, delivery_id: item.delivery_id, kind }
 }
 
 /// A consumer's words are kept even if they are no text.
 fn words(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
-}
-
-fn no_dead_letters() -> Failure {
-    let text = "dead letters are not in this version; nothing was settled. Nack the message instead, with a delay";
-    Failure::new(ErrorCode::DlqUnavailable, text)
 }

@@ -68,6 +68,7 @@ fn samples() -> Vec<Command> {
                 item(SettleKind::Extend),
                 item(SettleKind::Hold { error: "segment damaged".to_owned() }),
                 item(SettleKind::Resume),
+                item(SettleKind::DeadLetter { error: "never again".to_owned() }),
             ],
         }),
     ]
