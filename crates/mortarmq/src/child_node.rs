@@ -35,7 +35,8 @@ impl ChildNode {
         let log_file = File::create(&log).map_err(|error| failed(&error))?;
         let mut command = Command::new(binary);
         command.args(["serve", "--dev", "--listen-client", "127.0.0.1:0", "--listen-admin", "127.0.0.1:0"]);
-        command.arg("--data-dir").arg(data_dir);
+        // Its folder is temporary and may lie in memory: nothing of it is worth a reserve.
+        command.args(["--disk-reserve-bytes", "0"]).arg("--data-dir").arg(data_dir);
         // The user's settings are meant for the user's node.
         for (name, _) in std::env::vars_os() {
             if name.to_string_lossy().starts_with("MORTARMQ_") {

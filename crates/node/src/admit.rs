@@ -34,7 +34,7 @@ impl Node {
         }
         let bytes = size_of_request(&request);
         self.overflow_bytes += bytes;
-        self.overflow.push_back(Parked { connection, slot, request, bytes });
+        self.overflow.push_back(Parked { connection, slot, request, bytes, since: now.monotonic });
     }
 
     /// Requests that waited for room join the batch that opens.
@@ -81,6 +81,9 @@ impl Node {
             return Some(not_leading());
         }
         let Request::Publish(run) = request else { return None };
+        if let Some(failure) = self.refusal_for_space() {
+            return Some(failure);
+        }
         let pending = self.overflow_bytes + self.open.len() as u64 + run.commands.len() as u64;
         let pending = pending + self.proposed.iter().map(|batch| batch.bytes).sum::<u64>();
         if pending > self.config.max_pending_bytes {
@@ -98,7 +101,11 @@ impl Node {
         match request {
             Request::Ping => self.answer(connection, slot, Ok(Answer::Pong)),
             Request::Refused(failure) => self.answer(connection, slot, Err(failure)),
-            Request::Publish(run) => self.open.add_run(&run, WaiterKind::Connection { connection, slot }),
+            Request::Publish(run) => match self.refusal_for_space() {
+                // It waited for room in a batch meanwhile.
+                Some(failure) => self.answer_all(connection, slot, u64::from(run.count), &failure),
+                None => self.open.add_run(&run, WaiterKind::Connection { connection, slot }),
+            },
             Request::Declare { name, partitions, options } => match options::topic(&options, partitions) {
                 Ok(settings) => {
                     let command = Command::CreateTopic(CreateTopic { name, settings });

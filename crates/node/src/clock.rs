@@ -44,6 +44,12 @@ impl ClusterClock {
         stalled_ms
     }
 
+    /// Notes how long the journal took for a batch. Turns that were too long meanwhile may be counted twice: a stamp's
+    /// gap ends at the stamp before (invariant 2), and what is too much lengthens leases and never shortens them.
+    pub(crate) fn journal_took(&mut self, took_ms: u64) {
+        self.gap_ms += took_ms.saturating_sub(STALL_MS);
+    }
+
     /// The stamp of the batch that is closed now.
     pub(crate) fn stamp(&mut self, now: Now) -> Stamp {
         let time = self.time(now.monotonic).max(self.last_stamp);
@@ -92,6 +98,16 @@ mod tests {
         assert_eq!(clock.turn(MonotonicTime::new(5900)), 4000);
         let stamp = clock.stamp(at(5900));
         assert_eq!((stamp.time.get(), stamp.gap_ms), (5900, 4000));
+    }
+
+    #[test]
+    fn p5_a_journal_that_takes_longer_than_a_second_is_a_gap() {
+        let mut clock = ClusterClock::after(ClusterTime::ZERO, MonotonicTime::ZERO, MonotonicTime::ZERO);
+        assert_eq!(clock.stamp(at(100)).gap_ms, 0);
+        clock.journal_took(900);
+        assert_eq!(clock.stamp(at(1000)).gap_ms, 0);
+        clock.journal_took(60_000);
+        assert_eq!(clock.stamp(at(61_000)).gap_ms, 59_000);
     }
 
     #[test]

@@ -11,7 +11,7 @@ use crate::copies::CopyWork;
 use crate::node::Node;
 use crate::open_batch::{NewSession, Waiter, WaiterKind};
 use crate::output::{Output, SegmentWork};
-use crate::recent::Stored;
+use crate::recent::{Recent, Stored};
 use crate::refusal::failure;
 use crate::reply::{Answer, Failure, Reply};
 use crate::sessions::Session;
@@ -196,11 +196,7 @@ impl Node {
                 Effect::Append(append) => {
                     bytes += append.record.len() as u64;
                     work.push(append_work(&append, epoch, wall));
-                    let position = Position { epoch, commit_index: append.commit_index };
-                    let stored = Stored { seq: append.seq, position, published_at: wall, record: append.record };
-                    let (key_hash, size_bytes) = (append.key_hash, append.payload_bytes);
-                    let fact = Fact { key_hash, size_bytes, expires_at_ms: 0 };
-                    self.recent.push(append.topic, append.partition, stored, fact, ticket);
+                    keep(&mut self.recent, append, epoch, wall, ticket);
                 }
                 Effect::Copy(copy) => {
                     bytes += u64::from(copy.payload_bytes);
@@ -218,6 +214,7 @@ impl Node {
                 Effect::SegmentBytes(bytes) => work.push(SegmentWork::SegmentBytes(bytes)),
                 Effect::TopicDeleted(topic) => {
                     self.recent.drop_topic(topic);
+                    self.note_topic_deleted();
                     work.push(SegmentWork::DropTopic(topic));
                 }
                 Effect::PathDeleted(path) => self.forget_path(path),
@@ -238,7 +235,7 @@ impl Node {
 }
 
 /// About what one event takes in the ledger.
-const LEDGER_EVENT_BYTES: u64 = 128;
+pub(crate) const LEDGER_EVENT_BYTES: u64 = 128;
 
 /// Numbers the commands of a batch.
 struct Told {
@@ -265,6 +262,15 @@ fn answer(outcome: Outcome) -> Result<Answer, Failure> {
         // A connection waits for no other command than those above and its own leaving.
         Outcome::Done | Outcome::Joined { .. } | Outcome::Delivered { .. } => Ok(Answer::Heartbeat),
     }
+}
+
+/// Keeps an appended message in memory; `ticket` names the work that writes it.
+pub(crate) fn keep(recent: &mut Recent, append: AppendEffect, epoch: Epoch, published_at: WallTime, ticket: u64) {
+    let position = Position { epoch, commit_index: append.commit_index };
+    let stored = Stored { seq: append.seq, position, published_at, record: append.record };
+    let (key_hash, size_bytes) = (append.key_hash, append.payload_bytes);
+    let fact = Fact { key_hash, size_bytes, expires_at_ms: 0 };
+    recent.push(append.topic, append.partition, stored, fact, ticket);
 }
 
 /// The segment work of an appended message.

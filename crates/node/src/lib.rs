@@ -40,6 +40,7 @@ pub mod views;
 
 pub use config::{NodeConfig, Now};
 pub use copies::{Copied, CopyWork};
+pub use duties::room::DiskState;
 pub use handles::Handles;
 pub use inspect::Gauges;
 pub use mortarmq_wire::{ErrorCode, Outcome};

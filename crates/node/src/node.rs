@@ -16,6 +16,7 @@ use crate::clock::ClusterClock;
 use crate::config::{NodeConfig, Now};
 use crate::connections::Connections;
 use crate::duties::checkpoint::{Checkpoints, journal_bytes};
+use crate::duties::room::DiskState;
 use crate::open_batch::{OpenBatch, Waiter};
 use crate::output::{Output, ReadJob, ReadResult};
 use crate::pulls::Pulls;
@@ -61,6 +62,8 @@ pub struct Node {
     pub(crate) settled_in: bool,
     pub(crate) first_batch_due: bool,
     journal_writes: u32,
+    /// When the write that is under way was begun.
+    journal_since: MonotonicTime,
     next_raft_tick: MonotonicTime,
     pub(crate) last_ticket: u64,
     pub(crate) written_ticket: u64,
@@ -73,6 +76,7 @@ pub struct Node {
     pub(crate) retries: Retries,
     pub(crate) refused_back_pressure: u64,
     pub(crate) checkpoints: Checkpoints,
+    pub(crate) disk: DiskState,
 }
 
 /// A request that waits for room in a batch.
@@ -82,6 +86,7 @@ pub(crate) struct Parked {
     pub(crate) slot: u64,
     pub(crate) request: Request,
     pub(crate) bytes: u64,
+    pub(crate) since: MonotonicTime,
 }
 
 /// A batch that was proposed and is not applied yet.
@@ -129,6 +134,7 @@ impl Node {
             settled_in: false,
             first_batch_due: false,
             journal_writes: 0,
+            journal_since: MonotonicTime::ZERO,
             next_raft_tick: MonotonicTime::ZERO,
             last_ticket: 0,
             written_ticket: 0,
@@ -140,6 +146,7 @@ impl Node {
             retries: Retries::default(),
             refused_back_pressure: 0,
             checkpoints,
+            disk: DiskState::default(),
         }
     }
 
@@ -177,6 +184,8 @@ impl Node {
     pub fn handle_journal_written(&mut self, now: Now, ready_number: u64) {
         self.turn(now);
         self.journal_writes = self.journal_writes.checked_sub(1).expect("invariant 1: a write was under way");
+        // Nothing was committed meanwhile, so nobody could settle.
+        self.clock.journal_took(now.monotonic.since_ms(self.journal_since));
         self.replica.handle_persisted(ready_number);
     }
 
@@ -301,6 +310,7 @@ impl Node {
                 let clock = Clock { boot_id: self.config.boot_id, boot_ms: now.monotonic.get() };
                 let entries = entries.into_iter().map(to_journal).collect();
                 self.journal_writes += 1;
+                self.journal_since = now.monotonic;
                 let batch = JournalBatch { number: 0, hard_state, clock, entries };
                 self.outputs.push_back(Output::Journal { ready_number, batch });
             }

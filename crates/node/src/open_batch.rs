@@ -1,7 +1,7 @@
 //! The batch that is being collected, and who waits for it.
 
 use mortarmq_shard::{BatchBuilder, Command, PublishRun};
-use mortarmq_types::{ConnectionId, PathId, TopicIncarnation};
+use mortarmq_types::{ConnectionId, MonotonicTime, PathId, TopicIncarnation};
 use std::collections::BTreeSet;
 
 /// A batch is closed at this size; what comes next waits for the next one.
@@ -52,6 +52,8 @@ pub(crate) struct OpenBatch {
     pub(crate) publishes: u64,
     /// Paths whose deliveries it settles: their credit may be free when it is applied.
     pub(crate) settled: BTreeSet<PathId>,
+    /// Since when somebody has been seen to wait for it.
+    waited_since: Option<MonotonicTime>,
 }
 
 impl OpenBatch {
@@ -91,6 +93,7 @@ impl OpenBatch {
         self.published.clear();
         self.publishes = 0;
         self.settled.clear();
+        self.waited_since = None;
         (self.builder.close(stamp), std::mem::take(&mut self.waiters))
     }
 
@@ -98,4 +101,24 @@ impl OpenBatch {
     pub(crate) fn abandon(&mut self) -> Vec<Waiter> {
         self.close(mortarmq_shard::Stamp::default()).1
     }
+
+    /// Called with every tick. Takes those who wait for it once the first of them has waited for so long; their commands
+    /// stay in the batch. Whoever came later waits up to twice as long.
+    pub(crate) fn take_overdue(&mut self, now: MonotonicTime, timeout_ms: u64) -> Option<Vec<Waiter>> {
+        if self.waiters.iter().all(|waiter| matches!(waiter.kind, WaiterKind::Nobody)) {
+            return None;
+        }
+        let since = *self.waited_since.get_or_insert(now);
+        if now.since_ms(since) < timeout_ms {
+            return None;
+        }
+        self.waited_since = None;
+        Some(orphan(&mut self.waiters))
+    }
+}
+
+/// Takes those who wait for commands, and leaves nobody in their place.
+pub(crate) fn orphan(waiters: &mut Vec<Waiter>) -> Vec<Waiter> {
+    let commands = waiters.iter().map(|waiter| waiter.commands).sum();
+    std::mem::replace(waiters, vec![Waiter { commands, kind: WaiterKind::Nobody }])
 }

@@ -29,7 +29,7 @@ pub enum Output {
         work: Vec<SegmentWork>,
     },
     /// Give the image to the segment writer, behind all work before it: it makes a checkpoint and then calls
-    /// `handle_checkpoint_written`.
+    /// `handle_checkpoint_written`, or `handle_checkpoint_put_off` without room for it.
     Checkpoint {
         /// What the checkpoint says of itself.
         meta: CheckpointMeta,
@@ -42,6 +42,8 @@ pub enum Output {
         log_index: u64,
         /// Bytes of journal that stay all the same.
         keep_bytes: u64,
+        /// Whether files that are kept to be used again go too, but for one: with it the next file needs no room.
+        frees_spares: bool,
     },
     /// Read, then call `handle_read` with the ticket.
     Read {

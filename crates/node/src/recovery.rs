@@ -8,11 +8,12 @@ use mortarmq_storage::{CheckpointMeta, Clock, JournalBatch, JournalEntry};
 use mortarmq_types::{ClusterTime, Epoch, MonotonicTime};
 
 use crate::clock::ClusterClock;
-use crate::commit;
+use crate::commit::{self, LEDGER_EVENT_BYTES};
 use crate::config::{NodeConfig, Now};
 use crate::duties::checkpoint::{Checkpoints, journal_bytes};
 use crate::node::Node;
 use crate::output::SegmentWork;
+use crate::recent::Recent;
 
 /// Why a node cannot go on. The process says so and ends; a stopped node is better than a lying one.
 #[derive(Debug, thiserror::Error)]
@@ -51,6 +52,21 @@ pub struct NodeRecovery {
     last_stamp: ClusterTime,
     last_clock: Option<Clock>,
     checkpoints: Checkpoints,
+    unwritten: Unwritten,
+}
+
+/// What was handed to the segment writer and not said to be written.
+#[derive(Debug)]
+struct Unwritten {
+    /// Its records: what cannot be read from a segment must be here.
+    recent: Recent,
+    bytes: u64,
+}
+
+impl Unwritten {
+    fn nothing(config: &NodeConfig) -> Self {
+        Self { recent: Recent::new(config.recent_bytes), bytes: 0 }
+    }
 }
 
 impl NodeRecovery {
@@ -62,7 +78,8 @@ impl NodeRecovery {
         let id = config.raft_id();
         let recovery = Replica::recover_begin(ReplicaConfig::new(id, vec![id], 0)).map_err(NodeError::Recovery)?;
         let (shard, last_stamp, checkpoints) = (Shard::default(), ClusterTime::ZERO, Checkpoints::default());
-        Ok(Self { config, recovery, shard, last_stamp, last_clock: None, checkpoints })
+        let unwritten = Unwritten::nothing(&config);
+        Ok(Self { config, recovery, shard, last_stamp, last_clock: None, checkpoints, unwritten })
     }
 
     /// A node that goes on from a checkpoint; the journal's batches follow, from wherever the journal begins.
@@ -86,7 +103,8 @@ impl NodeRecovery {
         let last_stamp = ClusterTime::new(meta.last_stamp_ms);
         let applied = (meta.log_index, meta.term);
         let checkpoints = Checkpoints { durable: meta.log_index, applied, ..Checkpoints::default() };
-        Ok(Self { config, recovery, shard, last_stamp, last_clock: None, checkpoints })
+        let unwritten = Unwritten::nothing(&config);
+        Ok(Self { config, recovery, shard, last_stamp, last_clock: None, checkpoints, unwritten })
     }
 
     /// The size at which segments and ledger files are begun anew, once the cluster's initial values are known.
@@ -137,11 +155,25 @@ impl NodeRecovery {
         let applied = self.shard.apply(entry.data, epoch).map_err(|source| NodeError::Command { log_index, source })?;
         for effect in applied.effects {
             match effect {
-                Effect::Append(append) => work.push(commit::append_work(&append, epoch, applied.stamp.wall)),
-                Effect::Copy(copy) => work.push(commit::copy_work(*copy, epoch, applied.stamp.wall)),
-                Effect::Ledger(ledger) => work.push(commit::ledger_work(&ledger)),
+                Effect::Append(append) => {
+                    let wall = applied.stamp.wall;
+                    work.push(commit::append_work(&append, epoch, wall));
+                    self.unwritten.bytes += append.record.len() as u64;
+                    commit::keep(&mut self.unwritten.recent, append, epoch, wall, RECOVERY_TICKET);
+                }
+                Effect::Copy(copy) => {
+                    self.unwritten.bytes += u64::from(copy.payload_bytes);
+                    work.push(commit::copy_work(*copy, epoch, applied.stamp.wall));
+                }
+                Effect::Ledger(ledger) => {
+                    work.push(commit::ledger_work(&ledger));
+                    self.unwritten.bytes += LEDGER_EVENT_BYTES;
+                }
                 Effect::SegmentBytes(bytes) => work.push(SegmentWork::SegmentBytes(bytes)),
-                Effect::TopicDeleted(topic) => work.push(SegmentWork::DropTopic(topic)),
+                Effect::TopicDeleted(topic) => {
+                    work.push(SegmentWork::DropTopic(topic));
+                    self.unwritten.recent.drop_topic(topic);
+                }
                 // Nobody was connected to the process that is gone: what it had to send and tell is void.
                 Effect::Deliver(_) | Effect::PathDeleted(_) | Effect::MemberEnded { .. } | Effect::PathMoved(_) => {}
             }
@@ -149,11 +181,36 @@ impl NodeRecovery {
         Ok(())
     }
 
-    /// The recovered node. The only voter stands for election at once.
+    /// The segment writer has written all work so far. Call it now and then: what is not written is kept in memory.
+    pub fn handle_segments_written(&mut self) {
+        self.unwritten = Unwritten::nothing(&self.config);
+    }
+
+    /// The recovered node, when all work is written. The only voter stands for election at once.
     ///
     /// # Errors
     /// When the journal's end does not fit its beginning.
-    pub fn finish(self, now: Now) -> Result<Node, NodeError> {
+    pub fn finish(mut self, now: Now) -> Result<Node, NodeError> {
+        self.handle_segments_written();
+        self.into_node(now)
+    }
+
+    /// As [`Self::finish`], when the disk is full and the segment writer still has work: it is done when
+    /// [`Node::handle_segments_written`] is called with the ticket that comes with the node (failure rule 8).
+    ///
+    /// # Errors
+    /// As [`Self::finish`].
+    pub fn finish_unwritten(mut self, now: Now) -> Result<(Node, u64), NodeError> {
+        let Unwritten { recent, bytes } = std::mem::replace(&mut self.unwritten, Unwritten::nothing(&self.config));
+        let mut node = self.into_node(now)?;
+        node.recent = recent;
+        node.last_ticket = RECOVERY_TICKET;
+        node.unwritten.push_back((RECOVERY_TICKET, bytes));
+        node.unwritten_bytes = bytes;
+        Ok((node, RECOVERY_TICKET))
+    }
+
+    fn into_node(self, now: Now) -> Result<Node, NodeError> {
         let received = match self.last_clock {
             // Within one boot the boot clock tells how long the process was gone; across a boot nothing does.
             Some(clock) if clock.boot_id == self.config.boot_id => MonotonicTime::new(clock.boot_ms),
@@ -177,6 +234,9 @@ pub(crate) fn to_journal(entry: Entry) -> JournalEntry {
     };
     JournalEntry { index: entry.log_index, term: entry.term, kind, data: entry.data }
 }
+
+/// Names what the recovery left to the segment writer.
+const RECOVERY_TICKET: u64 = 1;
 
 const KIND_NORMAL: u8 = 0;
 const KIND_CONF_CHANGE: u8 = 1;

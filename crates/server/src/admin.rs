@@ -12,6 +12,7 @@ use tokio::sync::{Semaphore, oneshot, watch};
 use crate::event::Event;
 use crate::machine;
 use crate::metrics::Scrape;
+use crate::room::Room;
 use crate::shared::Shared;
 
 /// The node and its process, as the operator routes see them.
@@ -23,6 +24,7 @@ pub(crate) struct AdminHandle {
     pub(crate) questions: Arc<Semaphore>,
     pub(crate) metrics_enabled: bool,
     pub(crate) data_dir: PathBuf,
+    pub(crate) room: Arc<Room>,
     pub(crate) stopping: watch::Receiver<bool>,
 }
 
@@ -51,7 +53,10 @@ impl NodeHandle for AdminHandle {
         let why = if stopping { "the node is stopping" } else { "the node does not lead" };
         let damaged = self.shared.metrics.scrub_damaged();
         let rotten = (damaged > 0).then(|| format!("the scrub found {damaged} damaged places: see the log"));
-        Readiness { ready: serves && !stopping, why: why.to_owned(), degraded: rotten.into_iter().collect(), stopping }
+        let room = [("disk_low", self.room.is_low()), ("disk_full", self.room.is_full())];
+        let room = room.into_iter().filter(|(_, holds)| *holds).map(|(name, _)| name.to_owned());
+        let degraded = room.chain(rotten).collect();
+        Readiness { ready: serves && !stopping, why: why.to_owned(), degraded, stopping }
     }
 
     async fn metrics(&self) -> String {
@@ -69,6 +74,8 @@ impl NodeHandle for AdminHandle {
             pending_bytes: gauges.pending_bytes,
             unwritten_bytes: gauges.unwritten_bytes,
             journal_bytes: machine::folder_bytes(&self.data_dir.join("journal")),
+            reserve_bytes: self.room.reserve_bytes(),
+            is_disk_low: self.room.is_low(),
             disk_free_bytes: machine::free_bytes(&self.data_dir),
             memory_bytes: machine::resident_bytes(),
             per_partition: true,

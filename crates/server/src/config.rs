@@ -36,6 +36,11 @@ pub struct Config {
     pub journal_keep_bytes: u64,
     /// A checkpoint is taken after so many bytes of journal.
     pub snapshot_journal_bytes: u64,
+    /// Room that is held for the time when the disk is full; 0 for none.
+    ///
+    /// # Units
+    /// Bytes.
+    pub disk_reserve_bytes: u64,
     /// The size at which a new segment or ledger file is begun. Only the first start of a cluster reads it; from then on
     /// the catalog has it.
     pub segment_max_bytes: u64,
@@ -237,6 +242,7 @@ impl Settings {
             journal_file_bytes: value("journal_file_bytes").number(),
             journal_keep_bytes: value("journal_keep_bytes").number(),
             snapshot_journal_bytes: value("snapshot_journal_bytes").number(),
+            disk_reserve_bytes: value("disk_reserve_bytes").number(),
             segment_max_bytes: value("segment_max_bytes").number(),
             scrub_bytes_per_s: value("scrub_bytes_per_s").number(),
             poll_max_wait_ms: value("poll_max_wait_ms").number(),

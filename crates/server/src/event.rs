@@ -1,6 +1,6 @@
 //! What reaches the shard's loop, and what it sends to connections.
 
-use mortarmq_node::{Delivery, Failure, Gauges, Query, QueryReply, ReadResult, Reply, Request, Unsent};
+use mortarmq_node::{Delivery, DiskState, Failure, Gauges, Query, QueryReply, ReadResult, Reply, Request, Unsent};
 use mortarmq_types::{ConnectionId, Position};
 use tokio::sync::oneshot;
 
@@ -26,6 +26,10 @@ pub(crate) enum Event {
     SegmentsWritten { ticket: u64 },
     /// A checkpoint is durable.
     CheckpointWritten { log_index: u64 },
+    /// There was no room for a checkpoint.
+    CheckpointPutOff { log_index: u64 },
+    /// The disk stands otherwise than it did.
+    Disk { state: DiskState },
     /// A read is done.
     ReadDone { ticket: u64, result: ReadResult },
     /// Everything that waits is to be finished, then the loop ends.

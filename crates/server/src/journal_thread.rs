@@ -1,55 +1,116 @@
 //! The journal writer: one thread, one batch after the other, each written and fsynced before it is told.
+//!
+//! On a full disk it takes from the reserve. With that used up it waits for room: nothing is confirmed meanwhile, and
+//! nothing lost (failure rule 8).
 
 use std::io;
-use std::sync::mpsc::{Receiver, Sender};
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 use std::time::Instant;
 
 use mortarmq_shard::command::Batch;
-use mortarmq_storage::{Journal, JournalBatch, JournalEntry};
+use mortarmq_storage::{Journal, JournalBatch, JournalEntry, JournalError};
 
 use crate::event::Event;
 use crate::metrics::Metrics;
+use crate::room::{FULL_PAUSE, Room, Use};
+use crate::shared::Status;
 use crate::threads::{end_after_disk_failure, spawn};
 
 /// One thing for the journal to do.
 pub(crate) enum JournalJob {
     /// Write a batch.
     Append { ready_number: u64, batch: JournalBatch },
-    /// Let files go that a checkpoint covers.
-    Release { log_index: u64, keep_bytes: u64 },
+    /// Let files go that a checkpoint covers; spares too, but for one, when `frees_spares`.
+    Release { log_index: u64, keep_bytes: u64, frees_spares: bool },
+}
+
+/// What the thread works with.
+pub(crate) struct JournalWriter {
+    pub(crate) journal: Journal,
+    pub(crate) events: Sender<Event>,
+    pub(crate) metrics: Arc<Metrics>,
+    pub(crate) room: Arc<Room>,
+    pub(crate) status: Arc<Status>,
 }
 
 /// Starts the journal writer. It ends when its channel is closed.
-pub(crate) fn start(
-    journal: Journal,
-    events: Sender<Event>,
-    metrics: Arc<Metrics>,
-) -> io::Result<(Sender<JournalJob>, JoinHandle<()>)> {
-    // Holds one job at a time: the node has one write under way.
+///
+/// A full disk does not hold up a stop: what could not be written then was claimed to nobody.
+pub(crate) fn start(writer: JournalWriter) -> io::Result<(Sender<JournalJob>, JoinHandle<()>)> {
+    // Holds one batch at a time: the node has one write under way.
     let (sender, jobs) = mpsc::channel();
-    let thread = spawn("journal", move || write_all(journal, &jobs, &events, &metrics))?;
+    let thread = spawn("journal", move || writer.write_all(&jobs))?;
     Ok((sender, thread))
 }
 
-fn write_all(mut journal: Journal, jobs: &Receiver<JournalJob>, events: &Sender<Event>, metrics: &Metrics) {
-    for job in jobs {
-        match job {
-            JournalJob::Append { ready_number, batch } => {
-                let begun = Instant::now();
-                if let Err(error) = journal.append(&batch) {
-                    end_after_disk_failure("the journal", &error);
+impl JournalWriter {
+    fn write_all(mut self, jobs: &Receiver<JournalJob>) {
+        while let Ok(job) = jobs.recv() {
+            match job {
+                JournalJob::Append { ready_number, batch } => {
+                    if !self.append(&batch, jobs) {
+                        tracing::warn!("stopped without room for the last batch; nobody was told that it is stored");
+                        // The loop hands over work until it ends, and may rely on somebody taking it.
+                        jobs.iter().for_each(drop);
+                        return;
+                    }
+                    // The loop is gone only at a stop, when nobody waits for this any more.
+                    let _ = self.events.send(Event::JournalWritten { ready_number });
                 }
-                let (bytes, commands) = size(&batch);
-                metrics.count_journal_write(begun.elapsed(), bytes, commands);
-                // The loop is gone only at a stop, when nobody waits for this any more.
-                let _ = events.send(Event::JournalWritten { ready_number });
+                JournalJob::Release { log_index, keep_bytes, frees_spares } => {
+                    self.release(log_index, keep_bytes, frees_spares);
+                }
             }
-            JournalJob::Release { log_index, keep_bytes } => match journal.release(log_index, keep_bytes) {
-                Ok(released) => tracing::debug!(log_index, files = released.files, "journal files let go"),
+        }
+    }
+
+    /// Writes a batch, when there is room; says whether it is written. It is not at a stop.
+    fn append(&mut self, batch: &JournalBatch, jobs: &Receiver<JournalJob>) -> bool {
+        let mut waiting = None;
+        loop {
+            let begun = Instant::now();
+            let full = match self.journal.append(batch) {
+                Ok(()) => {
+                    let (bytes, commands) = size(batch);
+                    self.metrics.count_journal_write(begun.elapsed(), bytes, commands);
+                    return true;
+                }
+                Err(full @ JournalError::DiskFull { .. }) => full,
                 Err(error) => end_after_disk_failure("the journal", &error),
-            },
+            };
+            if self.room.make(Use::Journal, 0) {
+                continue;
+            }
+            if self.status.is_stopping.load(Ordering::Relaxed) {
+                return false;
+            }
+            waiting
+                .get_or_insert_with(|| self.room.wait(&full.to_string(), "nothing is confirmed until there is room"));
+            match jobs.recv_timeout(FULL_PAUSE) {
+                // What a checkpoint lets go is room.
+                Ok(JournalJob::Release { log_index, keep_bytes, frees_spares }) => {
+                    self.release(log_index, keep_bytes, frees_spares);
+                }
+                Ok(JournalJob::Append { .. }) => unreachable!("the node has one write under way"),
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return false,
+            }
+        }
+    }
+
+    fn release(&mut self, log_index: u64, keep_bytes: u64, frees_spares: bool) {
+        let released = self.journal.release(log_index, keep_bytes).and_then(|released| {
+            if frees_spares {
+                self.journal.drop_spares(SPARES_KEPT)?;
+            }
+            Ok(released)
+        });
+        match released {
+            Ok(released) => tracing::debug!(log_index, files = released.files, "journal files let go"),
+            Err(error) => end_after_disk_failure("the journal", &error),
         }
     }
 }
@@ -59,4 +120,168 @@ fn size(batch: &JournalBatch) -> (u64, u64) {
     let bytes = batch.entries.iter().map(|entry| entry.data.len() as u64).sum();
     let commands = |entry: &JournalEntry| Batch::open(entry.data.clone()).map_or(0, |batch| u64::from(batch.left));
     (bytes, batch.entries.iter().map(commands).sum())
+}
+
+/// With one at hand, the next journal file needs no room.
+const SPARES_KEPT: usize = 1;
+
+#[cfg(test)]
+mod tests {
+    use super::{JournalJob, JournalWriter, start};
+    use crate::event::Event;
+    use crate::metrics::Metrics;
+    use crate::room::Room;
+    use crate::shared::Status;
+    use mortarmq_storage::{Covered, Disk, Journal, JournalBatch, JournalEntry, JournalOptions, MemoryDisk};
+    use mortarmq_types::ShardId;
+    use std::path::Path;
+    use std::sync::atomic::Ordering;
+    use std::sync::mpsc::{Receiver, Sender, channel};
+    use std::sync::{Arc, Mutex};
+    use std::thread::JoinHandle;
+    use std::time::Duration;
+
+    const MIB: u64 = 1 << 20;
+    const FILE_BYTES: u64 = 64 << 10;
+
+    struct Bench {
+        disk: MemoryDisk,
+        status: Arc<Status>,
+        room: Arc<Room>,
+        jobs: Sender<JournalJob>,
+        thread: JoinHandle<()>,
+        events: Receiver<Event>,
+        sent: u64,
+    }
+
+    fn options() -> JournalOptions {
+        JournalOptions { shard: ShardId::ZERO, file_bytes: FILE_BYTES, zero_step_bytes: FILE_BYTES / 4, spare_files: 2 }
+    }
+
+    fn bench(reserve_bytes: u64) -> Bench {
+        let (disk, data) = (MemoryDisk::new(), Path::new("data"));
+        disk.create_dir_all(data).expect("a folder");
+        disk.set_capacity(Some(32 * MIB));
+        let shared: Arc<dyn Disk> = Arc::new(disk.clone());
+        let (sender, events) = channel();
+        let room = Room::open(Arc::clone(&shared), data, reserve_bytes, 0, sender.clone()).expect("opened");
+        let room = Arc::new(room);
+        let found = Journal::recover(shared, data, options(), bytes::Bytes::new(), None, &mut |_| Ok(()));
+        let status = Arc::new(Status::new());
+        let writer = JournalWriter {
+            journal: found.expect("a new journal").0,
+            events: sender,
+            metrics: Arc::new(Metrics::new()),
+            room: Arc::clone(&room),
+            status: Arc::clone(&status),
+        };
+        let (jobs, thread) = start(writer).expect("a thread");
+        Bench { disk, status, room, jobs, thread, events, sent: 0 }
+    }
+
+    impl Bench {
+        /// Takes all room but what is held in reserve.
+        fn fill(&self) {
+            let held: u64 = 32 * MIB - self.disk.free_bytes(Path::new("data")).expect("looked");
+            self.disk.set_capacity(Some(held));
+        }
+
+        /// Gives a batch of 8 blocks, half a file, to the writer.
+        fn send(&mut self) -> u64 {
+            self.sent += 1;
+            let data = vec![7; 28_000].into();
+            let entries = vec![JournalEntry { index: self.sent, term: 1, kind: 1, data }];
+            let batch = JournalBatch { entries, ..JournalBatch::default() };
+            self.jobs.send(JournalJob::Append { ready_number: self.sent, batch }).expect("the thread runs");
+            self.sent
+        }
+
+        /// Whether the batch is told to be written within a time.
+        fn is_written(&self, number: u64, within: Duration) -> bool {
+            loop {
+                match self.events.recv_timeout(within) {
+                    Ok(Event::JournalWritten { ready_number }) => return ready_number == number,
+                    Ok(_) => {}
+                    Err(_) => return false,
+                }
+            }
+        }
+    }
+
+    const LONG: Duration = Duration::from_secs(20);
+    const SHORT: Duration = Duration::from_millis(300);
+
+    #[test]
+    fn rule_8_a_journal_without_room_goes_on_from_the_reserve_and_then_waits() {
+        let mut bench = bench(8 * MIB);
+        bench.fill();
+        let mut confirmed = 0;
+        loop {
+            let number = bench.send();
+            if !bench.is_written(number, SHORT) {
+                break;
+            }
+            confirmed = number;
+        }
+        // A file holds one batch, and three of the four steps of a file are filled for it.
+        let used_bytes = confirmed * FILE_BYTES / 4 * 3;
+        assert!((7 * MIB..=9 * MIB).contains(&used_bytes), "all of the reserve was used: {used_bytes}");
+        assert!(bench.room.is_full() && bench.room.is_low() && bench.room.reserve_bytes() == 0);
+        bench.disk.set_capacity(None);
+        assert!(bench.is_written(confirmed + 1, LONG), "it goes on when there is room");
+        assert!(!bench.room.is_full());
+        // What was confirmed is there.
+        let found = Mutex::new(0);
+        let shared: Arc<dyn Disk> = Arc::new(bench.disk.after_power_loss(7));
+        Journal::recover(shared, Path::new("data"), options(), bytes::Bytes::new(), None, &mut |_| {
+            *found.lock().expect("one thread") += 1;
+            Ok(())
+        })
+        .expect("recovered");
+        assert_eq!(found.into_inner().expect("one thread"), confirmed + 1);
+    }
+
+    #[test]
+    fn rule_8_what_a_checkpoint_frees_lets_a_waiting_journal_go_on() {
+        let mut bench = bench(0);
+        for _ in 0..6 {
+            let number = bench.send();
+            assert!(bench.is_written(number, LONG));
+        }
+        bench.fill();
+        while {
+            let number = bench.send();
+            bench.is_written(number, SHORT)
+        } {}
+        let waits_for = bench.sent;
+        bench.jobs.send(JournalJob::Release { log_index: 4, keep_bytes: 0, frees_spares: true }).expect("it runs");
+        assert!(bench.is_written(waits_for, LONG), "room was made behind its back");
+        let shared: Arc<dyn Disk> = Arc::new(bench.disk.clone());
+        let covered = Some(Covered { log_index: 4 });
+        Journal::recover(shared, Path::new("data"), options(), bytes::Bytes::new(), covered, &mut |_| Ok(()))
+            .expect("nothing else went");
+    }
+
+    #[test]
+    fn rule_8_a_full_disk_does_not_hold_up_a_stop() {
+        let mut bench = bench(0);
+        bench.fill();
+        while {
+            let number = bench.send();
+            bench.is_written(number, SHORT)
+        } {}
+        assert!(bench.room.is_full());
+        bench.status.is_stopping.store(true, Ordering::Relaxed);
+        let begun = std::time::Instant::now();
+        while bench.room.is_full() {
+            assert!(begun.elapsed() < LONG, "it gives up although the loop is still there");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        drop(bench.jobs);
+        bench.thread.join().expect("it ends");
+        assert!(
+            bench.events.try_iter().all(|event| !matches!(event, Event::JournalWritten { .. })),
+            "and claims nothing"
+        );
+    }
 }

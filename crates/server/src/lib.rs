@@ -8,6 +8,7 @@
 //! | segment writer | `segment_thread.rs` | appends records and ledger events behind the journal |
 //! | scrub | `scrub_thread.rs` | reads everything again, slowly, and names damage |
 //! | read pool | `read_pool.rs` | reads payloads for deliveries, peeks and traces |
+//! | disk watch | `room.rs` | looks once a second how full the disk is |
 //! | tokio | `listener.rs`, `connection/`, `admin.rs` | sockets and frames, the operator routes |
 //!
 //! Reading order: [`server`] (start and stop), `recover.rs` (journal to node), `event.rs` and `shard_loop.rs`, then
@@ -31,8 +32,10 @@ mod outlet;
 mod random;
 mod read_pool;
 mod recover;
+mod room;
 mod scrub_thread;
 mod segment_thread;
+mod segments;
 pub mod server;
 mod shard_loop;
 mod shared;

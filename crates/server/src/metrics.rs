@@ -47,6 +47,10 @@ pub struct Scrape<'a> {
     pub unwritten_bytes: u64,
     /// Bytes of all journal files.
     pub journal_bytes: u64,
+    /// Bytes that are held in reserve for a full disk.
+    pub reserve_bytes: u64,
+    /// Whether publishes are refused for lack of room.
+    pub is_disk_low: bool,
     /// Free bytes of the device of the data folder; `None` where it cannot be told.
     pub disk_free_bytes: Option<u64>,
     /// Resident bytes of the process; `None` where it cannot be told.
@@ -170,6 +174,8 @@ fn process_series(scrape: &Scrape<'_>) -> Vec<Series> {
         gauge("mortarmq_pending_bytes", "Bytes of proposals that wait for a commit", scrape.pending_bytes),
         gauge("mortarmq_unwritten_bytes", "Bytes that wait for the segment writer", scrape.unwritten_bytes),
         gauge("mortarmq_journal_bytes", "Bytes of all journal files", scrape.journal_bytes),
+        gauge("mortarmq_disk_reserve_bytes", "Bytes held in reserve for a full disk", scrape.reserve_bytes),
+        gauge("mortarmq_disk_low", "1 while publishes are refused for lack of room", u64::from(scrape.is_disk_low)),
     ];
     let help = "Free bytes of the device of the data folder";
     all.extend(scrape.disk_free_bytes.map(|bytes| gauge("mortarmq_disk_free_bytes", help, bytes)));

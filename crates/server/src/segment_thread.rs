@@ -1,20 +1,25 @@
-//! The segment writer: appends records and ledger events behind the journal. No publish waits for it.
+//! The segment writer: appends records and ledger events behind the journal, and makes checkpoints. No publish waits for
+//! it.
+//!
+//! On a full disk it takes from the reserve. With its part used up it keeps what it was given in memory, goes on taking
+//! work and tries again; a checkpoint is put off (failure rule 8). It never waits for room inside a job: the next one
+//! may be the checkpoint that makes some.
 
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
-use std::sync::mpsc::{self, Receiver, Sender};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use bytes::BytesMut;
-use mortarmq_node::{CopyWork, SegmentWork};
-use mortarmq_shard::{Image, MessagePlace};
-use mortarmq_storage::{AppendError, CheckpointError, CheckpointMeta, FlushError, SegmentWriter};
+use mortarmq_node::SegmentWork;
+use mortarmq_shard::Image;
+use mortarmq_storage::{AppendError, CheckpointError, CheckpointMeta, CheckpointWritten, FlushError};
 
 use crate::event::Event;
-use crate::shared::Status;
-use crate::threads::{chain, end_after_disk_failure, spawn};
+use crate::room::{FULL_PAUSE, Room, Use, Waiting};
+use crate::segments::Segments;
+use crate::threads::{end_after_disk_failure, spawn};
 
 /// One thing for the segment writer to do.
 pub(crate) enum SegmentJob {
@@ -38,258 +43,164 @@ pub enum SegmentError {
     Checkpoint(#[source] CheckpointError),
 }
 
-impl SegmentError {
-    /// Whether there was no room, which is no failed write.
-    fn is_full(&self) -> bool {
-        matches!(self, Self::Flush(FlushError::DiskFull { .. }) | Self::Checkpoint(CheckpointError::DiskFull { .. }))
-    }
-}
-
-/// Starts the segment writer. It ends when its channel is closed, after all that was in it.
+/// Starts the segment writer. It ends when its channel is closed, after all that was in it. `unwritten` names what the
+/// recovery left in `segments`.
 ///
 /// The channel needs no bound of its own: the node stops leasing when 64 MiB of effects are unwritten.
 /// A full disk does not hold up a stop: what could not be written then is in the journal, and written at the next start.
 pub(crate) fn start(
-    writer: SegmentWriter,
+    segments: Segments,
+    unwritten: Option<u64>,
     events: Sender<Event>,
-    status: Arc<Status>,
+    room: Arc<Room>,
 ) -> io::Result<(Sender<SegmentJob>, JoinHandle<()>)> {
     let (sender, jobs) = mpsc::channel();
-    let thread = spawn("segments", move || write_all(writer, &jobs, &events, &status))?;
+    let behind = Behind { segments, events, room, ticket: unwritten, waiting: None };
+    let thread = spawn("segments", move || behind.run(&jobs))?;
     Ok((sender, thread))
 }
 
-fn write_all(mut writer: SegmentWriter, jobs: &Receiver<SegmentJob>, events: &Sender<Event>, status: &Status) {
-    let is_stopping = || status.is_stopping.load(Ordering::Relaxed);
-    let mut next = None;
-    while let Some(job) = next.take().or_else(|| jobs.recv().ok()) {
-        let done = match job {
-            SegmentJob::Work { ticket, work } => {
-                let patience = Patience { meanwhile: MEANWHILE, gives_up: &is_stopping };
-                let (ticket, taken) = gather(&mut writer, ticket, work, jobs, &mut next, patience);
-                taken.and_then(|()| flush(&mut writer, patience)).map(|()| Event::SegmentsWritten { ticket })
+/// The writer, and what it has taken and not written.
+struct Behind {
+    segments: Segments,
+    events: Sender<Event>,
+    room: Arc<Room>,
+    /// The last work that waits in memory.
+    ticket: Option<u64>,
+    /// There was no room for it; when to try again.
+    waiting: Option<(Waiting, Instant)>,
+}
+
+impl Behind {
+    fn run(mut self, jobs: &Receiver<SegmentJob>) {
+        self.flush();
+        loop {
+            // Whoever has something to write again does not wait for ever for something to do.
+            let job = match self.ticket {
+                None => jobs.recv().map_err(|_| RecvTimeoutError::Disconnected),
+                Some(_) => jobs.recv_timeout(FULL_PAUSE),
+            };
+            let mut next = match job {
+                Ok(job) => Some(job),
+                Err(RecvTimeoutError::Timeout) => None,
+                Err(RecvTimeoutError::Disconnected) => break,
+            };
+            while let Some(job) = next.take() {
+                match job {
+                    SegmentJob::Work { ticket, work } => next = self.gather(ticket, work, jobs),
+                    SegmentJob::Checkpoint { meta, image } => self.checkpoint(&meta, &image),
+                }
+                self.flush();
             }
-            SegmentJob::Checkpoint { meta, image } => checkpoint(&mut writer, &meta, &image, is_stopping)
-                .map(|()| Event::CheckpointWritten { log_index: meta.log_index }),
-        };
-        match done {
-            // The loop is gone only at a stop, when nobody waits for this any more.
-            Ok(event) => drop(events.send(event)),
-            Err(error) if error.is_full() => {
-                tracing::warn!("stopped without room for all segments; the next start writes them from the journal");
-                // The loop hands over work until it ends, and may rely on somebody taking it.
-                jobs.iter().for_each(drop);
-                return;
+            self.flush();
+        }
+        if self.ticket.is_some() {
+            tracing::warn!("stopped without room for all segments; the next start writes them from the journal");
+        }
+    }
+
+    /// Takes work, and what came meanwhile, within bounds: it joins the same writes. Hands back a checkpoint, which waits
+    /// for its turn.
+    fn gather(&mut self, ticket: u64, work: Vec<SegmentWork>, jobs: &Receiver<SegmentJob>) -> Option<SegmentJob> {
+        self.take(ticket, work);
+        while self.segments.unwritten_bytes() < FLUSH_BYTES {
+            match jobs.try_recv() {
+                Ok(SegmentJob::Work { ticket, work }) => self.take(ticket, work),
+                Ok(checkpoint) => return Some(checkpoint),
+                Err(_) => break,
+            }
+        }
+        None
+    }
+
+    fn take(&mut self, ticket: u64, work: Vec<SegmentWork>) {
+        if let Err(error) = self.segments.take(work, &self.room) {
+            end_after_disk_failure("the segment writer", &error);
+        }
+        self.ticket = Some(ticket);
+    }
+
+    /// Writes what waits, if there is room for it.
+    fn flush(&mut self) {
+        let is_too_soon = self.waiting.as_ref().is_some_and(|(_, again_at)| Instant::now() < *again_at);
+        if self.ticket.is_none() || is_too_soon {
+            return;
+        }
+        match self.segments.flush(&self.room) {
+            Ok(None) => self.tell_written(),
+            Ok(Some(full)) => {
+                let meanwhile = "segments wait in memory, and deliveries stop when 64 MiB do";
+                let waiting = match self.waiting.take() {
+                    Some((waiting, _)) => waiting,
+                    None => self.room.wait(&full.to_string(), meanwhile),
+                };
+                self.waiting = Some((waiting, Instant::now() + FULL_PAUSE));
             }
             Err(error) => end_after_disk_failure("the segment writer", &error),
         }
     }
-}
 
-/// Takes work, and what came meanwhile, within bounds: it joins the same writes. A checkpoint waits for its turn in `next`.
-fn gather(
-    writer: &mut SegmentWriter,
-    mut ticket: u64,
-    work: Vec<SegmentWork>,
-    jobs: &Receiver<SegmentJob>,
-    next: &mut Option<SegmentJob>,
-    patience: Patience<'_>,
-) -> (u64, Result<(), SegmentError>) {
-    let mut taken = take(writer, work, patience);
-    while taken.is_ok() && writer.buffered_bytes() < FLUSH_BYTES {
-        match jobs.try_recv() {
-            Ok(SegmentJob::Work { ticket: later, work }) => {
-                ticket = later;
-                taken = take(writer, work, patience);
-            }
-            Ok(checkpoint) => {
-                *next = Some(checkpoint);
-                break;
-            }
-            Err(_) => break,
+    fn tell_written(&mut self) {
+        self.waiting = None;
+        if let Some(ticket) = self.ticket.take() {
+            // The loop is gone only at a stop, when nobody waits for this any more.
+            let _ = self.events.send(Event::SegmentsWritten { ticket });
         }
     }
-    (ticket, taken)
-}
 
-/// Encodes the image here, not on the loop, and makes the checkpoint durable. Without room for it the one before stays
-/// good; the writer waits as in [`flush`].
-fn checkpoint(
-    writer: &mut SegmentWriter,
-    meta: &CheckpointMeta,
-    image: &Image,
-    gives_up: impl Fn() -> bool,
-) -> Result<(), SegmentError> {
-    let begun = Instant::now();
-    tracing::debug!(log_index = meta.log_index, "checkpoint begun");
-    let mut bytes = BytesMut::new();
-    image.encode(&mut bytes);
-    let mut is_told = false;
-    let written = loop {
-        match writer.checkpoint(meta, &bytes) {
-            Ok(written) => break written,
-            Err(error @ CheckpointError::DiskFull { .. }) if !gives_up() => {
-                if !is_told {
-                    tracing::warn!("{}; waiting for room, the checkpoint before stays good", chain(&error));
-                    is_told = true;
-                }
-                std::thread::sleep(DISK_FULL_PAUSE);
+    /// Encodes the image here, not on the loop, and makes the checkpoint durable. Without room for it the one before stays
+    /// good.
+    fn checkpoint(&mut self, meta: &CheckpointMeta, image: &Image) {
+        let begun = Instant::now();
+        tracing::debug!(log_index = meta.log_index, "checkpoint begun");
+        let mut bytes = BytesMut::new();
+        image.encode(&mut bytes);
+        let log_index = meta.log_index;
+        let event = match self.write_checkpoint(meta, &bytes) {
+            Ok(written) => {
+                tracing::info!(
+                    log_index,
+                    commit_index = meta.commit_index.get(),
+                    bytes = written.bytes,
+                    files = written.files,
+                    ms = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX),
+                    "checkpoint written"
+                );
+                // It begins with all that waits.
+                self.tell_written();
+                Event::CheckpointWritten { log_index }
             }
-            Err(error) => return Err(SegmentError::Checkpoint(error)),
+            Err(full @ CheckpointError::DiskFull { .. }) => {
+                tracing::warn!("{full}: the checkpoint is put off, the one before stays good");
+                Event::CheckpointPutOff { log_index }
+            }
+            Err(error) => end_after_disk_failure("the segment writer", &SegmentError::Checkpoint(error)),
+        };
+        let _ = self.events.send(event);
+    }
+
+    fn write_checkpoint(&mut self, meta: &CheckpointMeta, image: &[u8]) -> Result<CheckpointWritten, CheckpointError> {
+        if self.segments.has_backlog() {
+            // It came before the image, so it goes before the checkpoint.
+            match self.segments.flush(&self.room) {
+                Ok(None) => {}
+                Ok(Some(FlushError::DiskFull { path })) => return Err(CheckpointError::DiskFull { path }),
+                Ok(Some(error)) => return Err(CheckpointError::Flush(error)),
+                Err(error) => end_after_disk_failure("the segment writer", &error),
+            }
         }
-    };
-    tracing::info!(
-        log_index = meta.log_index,
-        commit_index = meta.commit_index.get(),
-        bytes = written.bytes,
-        files = written.files,
-        ms = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX),
-        "checkpoint written"
-    );
-    Ok(())
-}
-
-/// What a full disk holds up, and until when.
-#[derive(Clone, Copy)]
-pub(crate) struct Patience<'a> {
-    /// Tells the operator what waits with it, or goes on without.
-    pub(crate) meanwhile: &'a str,
-    /// Whether waiting makes no sense any more.
-    pub(crate) gives_up: &'a dyn Fn() -> bool,
-}
-
-/// Gives work to the writer, in order.
-pub(crate) fn take(
-    writer: &mut SegmentWriter,
-    work: Vec<SegmentWork>,
-    patience: Patience<'_>,
-) -> Result<(), SegmentError> {
-    for item in work {
-        match item {
-            SegmentWork::Append(record) => {
-                writer.append(std::slice::from_ref(&record)).map_err(SegmentError::Append)?;
+        loop {
+            let wanted_bytes = self.segments.unwritten_bytes() + image.len() as u64;
+            match self.segments.writer.checkpoint(meta, image) {
+                Err(CheckpointError::DiskFull { .. }) if self.room.make(Use::Checkpoint, wanted_bytes) => {}
+                done => return done,
             }
-            SegmentWork::Copy(copy) => append_copy(writer, *copy, patience)?,
-            SegmentWork::Ledger(event) => {
-                writer.append_ledger(std::slice::from_ref(&event)).map_err(SegmentError::Append)?;
-            }
-            SegmentWork::SegmentBytes(bytes) => writer.set_segment_bytes(bytes),
-            SegmentWork::DropTopic(topic) => writer.drop_topic(topic),
-        }
-    }
-    Ok(())
-}
-
-/// Makes a record of another one, which must be written before it can be read.
-fn append_copy(writer: &mut SegmentWriter, copy: CopyWork, patience: Patience<'_>) -> Result<(), SegmentError> {
-    let MessagePlace { topic, partition, seq } = copy.from;
-    let reader = writer.reader();
-    if reader.end_seq(topic, partition) <= seq {
-        flush(writer, patience)?;
-    }
-    let read = reader.read_records(topic, partition, seq, seq.next(), usize::MAX);
-    let source = read.map(|records| records.into_iter().find(|found| found.seq == seq).map(|found| found.record));
-    let copied = copy.make(source.map_err(|error| chain(&error)));
-    if let Some(reason) = &copied.unreadable {
-        tracing::error!(
-            topic = topic.to_hex(), %partition, %seq,
-            "a dead message cannot be read; its dead letter tells of the damage only: {reason}"
-        );
-    }
-    writer.append(std::slice::from_ref(&copied.record)).map_err(SegmentError::Append)
-}
-
-/// Writes what waits. A full disk is no failed write: nothing is lost, and the writer waits for room (failure rule 8), as
-/// long as its patience lasts.
-pub(crate) fn flush(writer: &mut SegmentWriter, patience: Patience<'_>) -> Result<(), SegmentError> {
-    let mut is_told = false;
-    loop {
-        match writer.flush() {
-            Ok(()) => return Ok(()),
-            Err(error @ FlushError::DiskFull { .. }) if !(patience.gives_up)() => {
-                if !is_told {
-                    tracing::warn!("{}; waiting for room, {}", chain(&error), patience.meanwhile);
-                    is_told = true;
-                }
-                std::thread::sleep(DISK_FULL_PAUSE);
-            }
-            Err(error) => return Err(SegmentError::Flush(error)),
         }
     }
 }
 
-/// What goes on while the disk is full.
-const MEANWHILE: &str = "publishes go on until the journal is full too";
 /// One flush writes about this much at most before it is told, so that memory stays small and readers near.
 pub(crate) const FLUSH_BYTES: u64 = 8 << 20;
-const DISK_FULL_PAUSE: Duration = Duration::from_millis(200);
 
 #[cfg(test)]
-mod tests {
-    use super::{SegmentJob, start};
-    use crate::event::Event;
-    use crate::shared::Status;
-    use bytes::BytesMut;
-    use mortarmq_node::SegmentWork;
-    use mortarmq_shard::record::{NewRecord, write_record};
-    use mortarmq_storage::{MemoryDisk, SegmentOptions, SegmentRecord, SegmentWriter};
-    use mortarmq_types::{
-        CommitIndex, Epoch, KeyHash, Partition, ProducerId, ProducerSeq, Seq, TopicIncarnation, WallTime,
-    };
-    use std::path::Path;
-    use std::sync::atomic::Ordering;
-    use std::sync::{Arc, mpsc};
-
-    fn job() -> SegmentJob {
-        let mut record = BytesMut::new();
-        let (producer_id, producer_seq) = (ProducerId::ZERO, ProducerSeq::ZERO);
-        write_record(
-            &mut record,
-            &NewRecord { producer_id, producer_seq, key: b"", has_headers: false, body: &[0; 6] },
-        );
-        let record = SegmentRecord {
-            topic: TopicIncarnation::new(1),
-            partition: Partition::ZERO,
-            seq: Seq::FIRST,
-            commit_index: CommitIndex::new(1),
-            epoch: Epoch::new(1),
-            published_at: WallTime::ZERO,
-            key_hash: KeyHash::default(),
-            payload_bytes: 0,
-            expires_at_ms: 0,
-            record: record.freeze(),
-        };
-        SegmentJob::Work { ticket: 7, work: vec![SegmentWork::Append(record)] }
-    }
-
-    /// Starts a writer on a full disk and gives it a record.
-    fn on_a_full_disk()
-    -> (MemoryDisk, Arc<Status>, mpsc::Sender<SegmentJob>, std::thread::JoinHandle<()>, mpsc::Receiver<Event>) {
-        let disk = MemoryDisk::new();
-        let writer = SegmentWriter::open(Arc::new(disk.clone()), Path::new("/data"), SegmentOptions::default());
-        let writer = writer.expect("an empty folder");
-        disk.set_full(true);
-        let (events, written) = mpsc::channel();
-        let status = Arc::new(Status::new());
-        let (jobs, thread) = start(writer, events, Arc::clone(&status)).expect("a thread");
-        jobs.send(job()).expect("the thread runs");
-        (disk, status, jobs, thread, written)
-    }
-
-    #[test]
-    fn rule_8_a_full_disk_pauses_the_writer_until_there_is_room() {
-        let (disk, _status, _jobs, _thread, written) = on_a_full_disk();
-        assert!(written.recv_timeout(std::time::Duration::from_millis(300)).is_err(), "nothing is written");
-        disk.set_full(false);
-        assert!(matches!(written.recv(), Ok(Event::SegmentsWritten { ticket: 7 })));
-    }
-
-    #[test]
-    fn rule_8_a_full_disk_does_not_hold_up_a_stop() {
-        let (_disk, status, jobs, thread, written) = on_a_full_disk();
-        status.is_stopping.store(true, Ordering::Relaxed);
-        drop(jobs);
-        thread.join().expect("it ends");
-        assert!(written.recv().is_err(), "and claims nothing");
-    }
-}
+mod tests;

@@ -20,15 +20,17 @@ use crate::admin_listener::AdminListener;
 use crate::config::Config;
 use crate::connection::session::Identity;
 use crate::event::Event;
-use crate::identity::ForeignData;
+use crate::identity::{self, ForeignData};
+use crate::journal_thread::JournalWriter;
 use crate::listener::ClientListener;
 use crate::metrics::Metrics;
 use crate::open_files::{Places, TooFewFiles, places};
 use crate::recover::{Recovered, RecoverySummary, recover};
+use crate::room::{Room, STEP_BYTES};
 use crate::segment_thread::SegmentError;
 use crate::shard_loop::{Channels, ShardLoop};
 use crate::shared::{Shared, Status};
-use crate::{journal_thread, read_pool, scrub_thread, segment_thread, threads};
+use crate::{journal_thread, read_pool, room, scrub_thread, segment_thread, threads};
 
 /// Starts nodes.
 #[derive(Clone, Copy, Debug)]
@@ -57,6 +59,9 @@ struct Process {
     /// Says that all connections are closed.
     all_closed: mpsc::Receiver<()>,
     shared: Arc<Shared>,
+    room: Arc<Room>,
+    /// The watch of the disk ends with it.
+    watch_disk: std_mpsc::Sender<()>,
     /// The scrub ends with it.
     scrub: std_mpsc::Sender<()>,
     threads: Vec<JoinHandle<()>>,
@@ -76,6 +81,25 @@ pub enum StartError {
         path: PathBuf,
         /// What the system said.
         source: io::Error,
+    },
+    /// The file of the disk reserve cannot be used.
+    #[error("cannot use the disk reserve in {}", .path.display())]
+    Reserve {
+        /// The data directory.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The disk is full and the reserve used up, and more than may stay in memory has to be written.
+    #[error(
+        "the disk is full: {} needs at least {} MiB more to start; make room there, then start again: nothing is lost",
+        .path.display(), .bytes.div_ceil(1 << 20)
+    )]
+    NoRoom {
+        /// The data directory.
+        path: PathBuf,
+        /// What had to be written when the start gave up, or one step of a journal file.
+        bytes: u64,
     },
     /// The data is not this node's, or it cannot be told whose it is.
     #[error("the data cannot be used by this node")]
@@ -132,26 +156,39 @@ impl Server {
     pub fn start(config: Config) -> Result<Running, StartError> {
         let lock = DirectoryLock::acquire(&config.data_dir).map_err(StartError::Lock)?;
         let places = places(config.max_connections).map_err(StartError::OpenFiles)?;
-        let Recovered { node, journal, segments, is_new, begun, torn } = recover(&config)?;
-        let metrics = Arc::new(Metrics::new());
+        let (metrics, status) = (Arc::new(Metrics::new()), Arc::new(Status::new()));
+        let (events, inbox) = std_mpsc::channel();
+        let disk: Arc<dyn Disk> = Arc::new(RealDisk);
+        // First whose folder it is, so that nothing of another node's is touched. Only a new one is written to by that.
+        let identity = identity::claim(&*disk, &config.data_dir, config.node_id).map_err(StartError::ForeignData)?;
+        let room = room(&config, &disk, &events)?;
+        let Recovered { node, journal, segments, unwritten, is_new, begun, torn } =
+            recover(&config, &identity, &disk, &room)?;
         if torn.is_some() {
             metrics.count_torn_tail();
         }
-        let status = Arc::new(Status::new());
-        let (events, inbox) = std_mpsc::channel();
-        let reader = segments.reader();
+        let reader = segments.writer.reader();
         let mut threads = Vec::new();
-        let started = journal_thread::start(journal, events.clone(), Arc::clone(&metrics));
-        let (journal, thread) = started.map_err(StartError::Thread)?;
+        let journal = JournalWriter {
+            journal,
+            events: events.clone(),
+            metrics: Arc::clone(&metrics),
+            room: Arc::clone(&room),
+            status: Arc::clone(&status),
+        };
+        let (journal, thread) = journal_thread::start(journal).map_err(StartError::Thread)?;
         threads.push(thread);
-        let (segments, thread) =
-            segment_thread::start(segments, events.clone(), Arc::clone(&status)).map_err(StartError::Thread)?;
+        let (segments, thread) = segment_thread::start(segments, unwritten, events.clone(), Arc::clone(&room))
+            .map_err(StartError::Thread)?;
         threads.push(thread);
         let (reads, pool) = read_pool::start(&reader, &events).map_err(StartError::Thread)?;
         threads.extend(pool);
-        let disk: Arc<dyn Disk> = Arc::new(RealDisk);
         let scrub = scrub_thread::start(disk, config.data_dir.clone(), config.scrub_bytes_per_s, Arc::clone(&metrics));
         let (scrub, thread) = scrub.map_err(StartError::Thread)?;
+        threads.push(thread);
+        let (watch_disk, watch_ended) = std_mpsc::channel();
+        let watched = Arc::clone(&room);
+        let thread = threads::spawn("disk", move || room::watch(&watched, &watch_ended)).map_err(StartError::Thread)?;
         threads.push(thread);
         let (ready, is_ready) = std_mpsc::sync_channel(1);
         let channels = Channels { events: inbox, journal, segments, reads, ready };
@@ -163,11 +200,15 @@ impl Server {
         let (stop, stopping) = watch::channel(false);
         let (alive, all_closed) = mpsc::channel(1);
         let runtime = runtime().map_err(StartError::Thread)?;
-        let process = Process { runtime, stop, all_closed, shared, scrub, threads, _lock: lock };
+        let process = Process { runtime, stop, all_closed, shared, room, watch_disk, scrub, threads, _lock: lock };
         let listening = match is_ready.recv_timeout(READY_TIME) {
             Ok(messages) => {
                 let recovery = RecoverySummary { is_new, messages, seconds: begun.elapsed().as_secs_f64(), torn };
                 process.listen(&config, places, &stopping, alive).map(|addresses| (addresses, recovery))
+            }
+            // The journal waits for room: the leader's first batch cannot be written.
+            Err(_) if process.room.is_full() => {
+                Err(StartError::NoRoom { path: config.data_dir.clone(), bytes: STEP_BYTES })
             }
             Err(_) => Err(StartError::NotReady),
         };
@@ -253,6 +294,7 @@ impl Process {
             shared,
             metrics_enabled: config.metrics_enabled,
             data_dir: config.data_dir.clone(),
+            room: Arc::clone(&self.room),
             stopping: stopping.clone(),
         };
         let mut stopping = stopping.clone();
@@ -282,7 +324,7 @@ impl Process {
 
     /// Ends everything in order: connections, loop, storage threads, runtime; the lock goes last.
     fn end(self) {
-        let Self { runtime, stop, mut all_closed, shared, scrub, threads, _lock } = self;
+        let Self { runtime, stop, mut all_closed, shared, room: _, watch_disk, scrub, threads, _lock } = self;
         stop.send_replace(true);
         let closed = runtime.block_on(async {
             // Nobody ever sends; the channel ends with the last connection.
@@ -293,6 +335,7 @@ impl Process {
         }
         shared.status.is_stopping.store(true, Ordering::Relaxed);
         shared.send(Event::Stop);
+        drop(watch_disk);
         drop(scrub);
         for thread in threads {
             // A panic in one of them has ended the process already.
@@ -300,6 +343,15 @@ impl Process {
         }
         runtime.shutdown_timeout(RUNTIME_TIME);
     }
+}
+
+/// Holds room before anything else is written, and tells the loop first of all how the disk stands.
+fn room(config: &Config, disk: &Arc<dyn Disk>, events: &std_mpsc::Sender<Event>) -> Result<Arc<Room>, StartError> {
+    let (path, reserve_bytes) = (&config.data_dir, config.disk_reserve_bytes);
+    let room = Room::open(Arc::clone(disk), path, reserve_bytes, config.journal_file_bytes, events.clone())
+        .map_err(|source| StartError::Reserve { path: path.clone(), source })?;
+    room.check();
+    Ok(Arc::new(room))
 }
 
 /// Leaves one core to the shard's loop.

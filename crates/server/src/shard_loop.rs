@@ -124,6 +124,8 @@ impl ShardLoop {
             }
             Event::SegmentsWritten { ticket } => self.node.handle_segments_written(now, ticket),
             Event::CheckpointWritten { log_index } => self.node.handle_checkpoint_written(now, log_index),
+            Event::CheckpointPutOff { log_index } => self.node.handle_checkpoint_put_off(now, log_index),
+            Event::Disk { state } => self.node.handle_disk(now, state),
             Event::ReadDone { ticket, result } => self.node.handle_read(now, ticket, result),
             Event::Unsent { connection, subscription, unsent } => {
                 self.node.handle_unsent(now, connection, subscription, unsent);
@@ -169,8 +171,8 @@ impl ShardLoop {
                     let job = SegmentJob::Checkpoint { meta, image };
                     self.channels.segments.send(job).expect("the segment thread ends after this loop");
                 }
-                Output::ReleaseJournal { log_index, keep_bytes } => {
-                    let job = JournalJob::Release { log_index, keep_bytes };
+                Output::ReleaseJournal { log_index, keep_bytes, frees_spares } => {
+                    let job = JournalJob::Release { log_index, keep_bytes, frees_spares };
                     self.channels.journal.send(job).expect("the journal thread ends after this loop");
                 }
                 Output::Read { ticket, job } => {

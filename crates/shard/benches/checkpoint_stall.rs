@@ -3,6 +3,12 @@
 //!
 //! `cargo bench -p mortarmq-shard --bench checkpoint_stall`; the goal is 2 ms.
 
+#![expect(
+    clippy::disallowed_types,
+    clippy::disallowed_methods,
+    reason = "a benchmark measures time; the crate takes it as an argument"
+)]
+
 use std::time::{Duration, Instant};
 
 use bytes::BytesMut;

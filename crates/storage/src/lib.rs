@@ -3,8 +3,8 @@
 //! This crate keeps bytes and gives them back, or says with file and offset why it cannot (P11). It knows nothing of
 //! what the bytes mean: entries, records, ledger payloads and images are opaque.
 //!
-//! How it is driven: lock the data directory ([`DirectoryLock`]), read its [`Identity`] or write one,
-//! [`load_checkpoint`], open a [`SegmentWriter`] and `restore` it (without a checkpoint, `reset` it), then
+//! How it is driven: lock the data directory ([`DirectoryLock`]), open the [`Reserve`], read the directory's [`Identity`]
+//! or write one, [`load_checkpoint`], open a [`SegmentWriter`] and `restore` it (without a checkpoint, `reset` it), then
 //! [`Journal::recover`], whose callback rebuilds the segments batch by batch from the checkpoint on. From then on one
 //! thread owns the [`Journal`] (the only thing fsynced on the hot path), one owns the [`SegmentWriter`], and any number
 //! hold a clone of the [`SegmentReader`]. Once [`SegmentWriter::checkpoint`] has returned, [`Journal::release`] may free
@@ -21,6 +21,7 @@ pub mod disk;
 mod identity;
 pub mod journal;
 mod ledger;
+mod reserve;
 mod scrub;
 pub mod segment;
 mod verify;
@@ -37,6 +38,7 @@ pub use journal::{
     Recovered, Released, TornTail,
 };
 pub use ledger::LedgerRecord;
+pub use reserve::{Reserve, ReserveOptions};
 pub use scrub::{PassDone, Scrub, ScrubStep};
 pub use segment::{
     AppendError, FlushError, FolderError, IndexEntry, ReadError, SegmentOptions, SegmentReader, SegmentRecord,

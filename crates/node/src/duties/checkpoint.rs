@@ -2,6 +2,7 @@
 
 use mortarmq_replica::Entry;
 use mortarmq_storage::CheckpointMeta;
+use mortarmq_types::MonotonicTime;
 
 use crate::config::Now;
 use crate::node::Node;
@@ -14,6 +15,8 @@ pub(crate) struct Checkpoints {
     pub(crate) journal_bytes: u64,
     /// The entry of the image that is being written.
     pub(crate) writing: Option<u64>,
+    /// From when on one more is wanted that frees room.
+    pub(crate) wanted_from: Option<MonotonicTime>,
     /// The entry that the last durable checkpoint covers.
     pub(crate) durable: u64,
     /// The last entry that was applied, and its term.
@@ -25,7 +28,7 @@ impl Node {
     pub(crate) fn count_applied(&mut self, log_index: u64, term: u64, bytes: u64) {
         self.checkpoints.applied = (log_index, term);
         self.checkpoints.journal_bytes += bytes;
-        if self.checkpoints.journal_bytes >= self.config.checkpoint_after_bytes {
+        if self.checkpoints.journal_bytes >= self.checkpoint_after_bytes() {
             self.take_checkpoint();
         }
     }
@@ -41,8 +44,7 @@ impl Node {
         self.turn(now);
         assert_eq!(self.checkpoints.writing.take(), Some(log_index), "one checkpoint is written at a time");
         self.checkpoints.durable = log_index;
-        let keep_bytes = self.config.journal_keep_bytes;
-        self.outputs.push_back(Output::ReleaseJournal { log_index, keep_bytes });
+        self.release_journal();
     }
 
     /// Whether a checkpoint is being written.
@@ -51,7 +53,7 @@ impl Node {
         self.checkpoints.writing.is_some()
     }
 
-    fn take_checkpoint(&mut self) {
+    pub(super) fn take_checkpoint(&mut self) {
         let (log_index, term) = self.checkpoints.applied;
         if self.checkpoints.writing.is_some() || log_index <= self.checkpoints.durable {
             return;

@@ -35,7 +35,7 @@ impl Node {
             }
         }
         self.attention.extend(self.open.settled.iter());
-        if self.unwritten_bytes > self.config.unwritten_bytes_max.saturating_mul(2) {
+        if self.unwritten_bytes > self.unwritten_bytes_of_deliveries() {
             // The segment writer is far behind: what is delivered now would have to be kept in memory too.
             return;
         }
@@ -201,7 +201,10 @@ impl Node {
             }
             if let Some(from) = self.stretches.wants(place, position, base) {
                 // What the state forgot may not be written yet: a read before that would find nothing, again and again.
-                let ticket = self.read(self.last_ticket, ReadJob::Index { topic, partition, from, max: READ_ENTRIES });
+                // What is not in memory is written, and found although the segment writer waits for room.
+                let is_written = self.recent.first(topic, partition).is_none_or(|first| from < first);
+                let needed = if is_written { 0 } else { self.last_ticket };
+                let ticket = self.read(needed, ReadJob::Index { topic, partition, from, max: READ_ENTRIES });
                 self.stretches.reading(ticket, place);
             }
             stretches.extend(self.stretches.stretch(place, position, most));

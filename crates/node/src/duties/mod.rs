@@ -5,6 +5,7 @@ mod defaults;
 mod deliver;
 mod lost_members;
 mod overdue;
+pub(crate) mod room;
 
 use crate::config::Now;
 use crate::node::Node;
@@ -22,5 +23,6 @@ impl Node {
     pub(crate) fn run_timed_duties(&mut self, now: Now) {
         self.end_waits(now);
         self.answer_overdue(now);
+        self.free_room(now);
     }
 }

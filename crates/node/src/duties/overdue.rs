@@ -1,8 +1,10 @@
-//! Waits that are over: pulls without messages, and publishes that no majority confirmed in time.
+//! Waits that are over: pulls without messages, and requests that the journal does not get to in time.
 
 use crate::config::Now;
 use crate::node::Node;
-use crate::open_batch::{Waiter, WaiterKind};
+use crate::open_batch::orphan;
+use crate::refusal::back_pressure;
+use crate::request::Request;
 
 impl Node {
     /// Ends pulls whose wait is over.
@@ -12,21 +14,31 @@ impl Node {
         }
     }
 
-    /// Answers those who waited too long for a proposed batch: it may still commit, so the outcome is unknown.
+    /// Answers those who waited too long, whatever they asked for. What is proposed, or stands in the batch that will be
+    /// next, may still commit, so the outcome is unknown. What waits for its place in a batch is given up: nothing of it
+    /// was stored.
     pub(super) fn answer_overdue(&mut self, now: Now) {
         let timeout_ms = self.config.publish_timeout_ms;
-        let overdue: Vec<Vec<Waiter>> = self
-            .proposed
-            .iter_mut()
-            .filter(|batch| now.monotonic.since_ms(batch.proposed_at) >= timeout_ms)
-            .map(|batch| {
-                let commands = batch.waiters.iter().map(|waiter| waiter.commands).sum();
-                let nobody = vec![Waiter { commands, kind: WaiterKind::Nobody }];
-                std::mem::replace(&mut batch.waiters, nobody)
-            })
-            .collect();
+        let mut overdue = Vec::new();
+        for batch in &mut self.proposed {
+            if now.monotonic.since_ms(batch.proposed_at) >= timeout_ms {
+                overdue.push(orphan(&mut batch.waiters));
+            }
+        }
+        overdue.extend(self.open.take_overdue(now.monotonic, timeout_ms));
         for waiters in overdue {
             self.forget_waiters(waiters);
+        }
+        while let Some(parked) = self.overflow.front()
+            && now.monotonic.since_ms(parked.since) >= timeout_ms
+        {
+            let parked = self.overflow.pop_front().expect("looked at above");
+            self.overflow_bytes -= parked.bytes;
+            let publish = if let Request::Publish(run) = &parked.request { Some(run.count) } else { None };
+            let for_space = publish.and_then(|_| self.refusal_for_space());
+            let failure =
+                for_space.unwrap_or_else(|| back_pressure("the journal takes nothing; nothing was stored: retry"));
+            self.answer_all(parked.connection, parked.slot, publish.map_or(1, u64::from), &failure);
         }
     }
 }

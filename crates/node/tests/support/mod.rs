@@ -10,8 +10,8 @@ use std::sync::Arc;
 
 use bytes::{BufMut, BytesMut};
 use mortarmq_node::{
-    Delivery, Failure, Node, NodeConfig, NodeRecovery, Now, Output, Query, QueryReply, ReadJob, ReadResult, Reply,
-    Request, SegmentWork, Subscribe,
+    Delivery, Failure, Node, NodeConfig, NodeError, NodeRecovery, Now, Output, Query, QueryReply, ReadJob, ReadResult,
+    Reply, Request, SegmentWork, Subscribe,
 };
 use mortarmq_shard::record::NewRecord;
 use mortarmq_shard::{PublishRunBuilder, SettleItem, SettleKind, StartPolicy};
@@ -39,6 +39,14 @@ pub(crate) struct Rig {
     pub(crate) queries: BTreeMap<u64, QueryReply>,
     /// Whether journal, segment writer and reads take their time: what they were given waits for [`Rig::finish_one`].
     pub(crate) slow: bool,
+    /// Whether the segment writer finds no room: it keeps what it is given.
+    pub(crate) no_room: bool,
+    /// Checkpoints that found no room.
+    pub(crate) put_off: u64,
+    /// Bytes of effects that the recovery left to the segment writer.
+    pub(crate) left_bytes: u64,
+    /// What the journal was told to let go: up to which entry, bytes kept, whether spares go.
+    pub(crate) releases: Vec<(u64, u64, bool)>,
     /// Whether the start went on from a checkpoint.
     pub(crate) from_checkpoint: bool,
     /// Checkpoints taken since the start.
@@ -88,6 +96,10 @@ pub(crate) struct RigOptions {
     pub(crate) journal_file_bytes: u64,
     pub(crate) recent_bytes: u64,
     pub(crate) checkpoint_after_bytes: u64,
+    pub(crate) journal_keep_bytes: u64,
+    pub(crate) unwritten_bytes_max: u64,
+    /// Whether the segment writer finds no room from the start on.
+    pub(crate) no_room: bool,
     /// In how many steps a journal file is filled with zeros.
     pub(crate) zero_steps: u64,
     pub(crate) spare_files: u32,
@@ -105,12 +117,34 @@ impl RigOptions {
         journal_file_bytes: 1 << 20,
         recent_bytes: 64 << 20,
         checkpoint_after_bytes: 1 << 30,
+        journal_keep_bytes: 0,
+        unwritten_bytes_max: 64 << 20,
+        no_room: false,
         zero_steps: 4,
         spare_files: 1,
         segment_bytes: 1 << 16,
         push_bytes: 1 << 16,
         is_watched: false,
     };
+
+    fn node(&self) -> NodeConfig {
+        let mut config = NodeConfig::new(NodeId::ZERO, [self.boot; 16], 7);
+        config.recent_bytes = self.recent_bytes;
+        config.checkpoint_after_bytes = self.checkpoint_after_bytes;
+        config.journal_keep_bytes = self.journal_keep_bytes;
+        config.unwritten_bytes_max = self.unwritten_bytes_max;
+        config.initial.segment_max_bytes = self.segment_bytes;
+        config
+    }
+
+    fn journal(&self) -> JournalOptions {
+        JournalOptions {
+            shard: ShardId::ZERO,
+            file_bytes: self.journal_file_bytes,
+            zero_step_bytes: self.journal_file_bytes / self.zero_steps,
+            spare_files: self.spare_files,
+        }
+    }
 }
 
 impl Default for RigOptions {
@@ -128,11 +162,7 @@ impl Rig {
         let shared: Arc<dyn Disk> = Arc::new(disk.clone());
         let data_dir = PathBuf::from("data");
         claim(disk, &data_dir)?;
-        let mut config = NodeConfig::new(NodeId::ZERO, [options.boot; 16], 7);
-        config.recent_bytes = options.recent_bytes;
-        config.checkpoint_after_bytes = options.checkpoint_after_bytes;
-        config.journal_keep_bytes = 0;
-        config.initial.segment_max_bytes = options.segment_bytes;
+        let config = options.node();
         let segment_options = SegmentOptions { push_bytes: options.push_bytes, ..SegmentOptions::default() };
         let mut segments = SegmentWriter::open(shared.clone(), &data_dir, segment_options).map_err(crashed)?;
         let loaded = load_checkpoint(disk, &data_dir).map_err(crashed)?;
@@ -151,20 +181,19 @@ impl Rig {
             segments.set_segment_bytes(bytes);
         }
         let membership = recovery.membership();
-        let journal_options = JournalOptions {
-            shard: ShardId::ZERO,
-            file_bytes: options.journal_file_bytes,
-            zero_step_bytes: options.journal_file_bytes / options.zero_steps,
-            spare_files: options.spare_files,
-        };
+        let journal_options = options.journal();
         let mut on_batch = |batch| {
             let work = recovery.handle_batch(batch).map_err(|error| RecoverStop { reason: error.to_string() })?;
-            write(&mut segments, work).map_err(|crash| RecoverStop { reason: crash.0 })
+            let taken = take(&mut segments, work);
+            let written = if options.no_room { taken } else { taken.and_then(|()| segments.flush().map_err(crashed)) };
+            written.map_err(|crash| RecoverStop { reason: crash.0 })
         };
         let (journal, recovered) =
             Journal::recover(shared, &data_dir, journal_options, membership, covered, &mut on_batch)
                 .map_err(crashed)?;
-        let node = recovery.finish(options.now).map_err(crashed)?;
+        let (node, left) = finish(recovery, &options).map_err(crashed)?;
+        let under_way = UnderWay { written: left.into_iter().collect(), ..UnderWay::default() };
+        let left_bytes = node.gauges().unwritten_bytes;
         let reader = segments.reader();
         let mut rig = Self {
             disk: disk.clone(),
@@ -181,7 +210,11 @@ impl Rig {
             index_reads: 0,
             torn: recovered.torn.is_some(),
             doing: options.is_watched.then(BTreeMap::new),
-            under_way: UnderWay::default(),
+            under_way,
+            no_room: options.no_room,
+            put_off: 0,
+            left_bytes,
+            releases: Vec::new(),
             journal,
             segments,
             reader,
@@ -205,7 +238,10 @@ impl Rig {
                 Output::Segments { ticket, work } => {
                     // The bytes are written at once, as a read must find them; the word that they are comes later.
                     let begun = self.disk.operations();
-                    write(&mut self.segments, work)?;
+                    take(&mut self.segments, work)?;
+                    if !self.no_room {
+                        self.segments.flush().map_err(crashed)?;
+                    }
                     self.note(begun, Doing::Segments);
                     self.under_way.written.push_back(ticket);
                     self.unless_slow(Self::finish_segments)?;
@@ -231,6 +267,10 @@ impl Rig {
                 Output::Query { query, reply } => {
                     self.queries.insert(query, *reply);
                 }
+                Output::Checkpoint { meta, .. } if self.no_room => {
+                    self.put_off += 1;
+                    self.node.handle_checkpoint_put_off(self.now, meta.log_index);
+                }
                 Output::Checkpoint { meta, image } => {
                     let mut bytes = BytesMut::new();
                     image.encode(&mut bytes);
@@ -240,9 +280,13 @@ impl Rig {
                     self.checkpoints += 1;
                     self.node.handle_checkpoint_written(self.now, meta.log_index);
                 }
-                Output::ReleaseJournal { log_index, keep_bytes } => {
+                Output::ReleaseJournal { log_index, keep_bytes, frees_spares } => {
+                    self.releases.push((log_index, keep_bytes, frees_spares));
                     let begun = self.disk.operations();
                     self.journal.release(log_index, keep_bytes).map_err(crashed)?;
+                    if frees_spares {
+                        self.journal.drop_spares(1).map_err(crashed)?;
+                    }
                     self.note(begun, Doing::Release);
                 }
                 Output::Role { .. } => {}
@@ -310,6 +354,10 @@ impl Rig {
     }
 
     fn finish_segments(&mut self) -> Result<bool, Crashed> {
+        if self.no_room {
+            return Ok(false);
+        }
+        self.segments.flush().map_err(crashed)?;
         let Some(ticket) = self.under_way.written.pop_front() else { return Ok(false) };
         self.node.handle_segments_written(self.now, ticket);
         Ok(true)
@@ -464,7 +512,7 @@ fn body(key: &[u8], value: &[u8]) -> BytesMut {
     out
 }
 
-fn write(segments: &mut SegmentWriter, work: Vec<SegmentWork>) -> Result<(), Crashed> {
+fn take(segments: &mut SegmentWriter, work: Vec<SegmentWork>) -> Result<(), Crashed> {
     for work in work {
         match work {
             SegmentWork::Append(record) => segments.append(&[record]).map_err(crashed)?,
@@ -483,7 +531,15 @@ fn write(segments: &mut SegmentWriter, work: Vec<SegmentWork>) -> Result<(), Cra
             SegmentWork::DropTopic(topic) => segments.drop_topic(topic),
         }
     }
-    segments.flush().map_err(crashed)
+    Ok(())
+}
+
+/// The node, and the ticket of what the segment writer has not written.
+fn finish(recovery: NodeRecovery, options: &RigOptions) -> Result<(Node, Option<u64>), NodeError> {
+    if options.no_room {
+        return recovery.finish_unwritten(options.now).map(|(node, ticket)| (node, Some(ticket)));
+    }
+    Ok((recovery.finish(options.now)?, None))
 }
 
 /// As the server does before anything else: data has an identity, or there is none yet.

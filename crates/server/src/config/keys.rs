@@ -46,7 +46,6 @@ const CREDENTIALS: &str = "this version has no credentials yet and listens on th
 const TLS: &str = "this version has no TLS yet";
 const QUEUE_API: &str = "this version has no HTTP queue API yet; the operator routes are on listen_admin";
 const WEBSOCKET: &str = "this version has no WebSocket listener yet";
-const RESERVE: &str = "this version keeps no disk reserve yet";
 const CATALOG: &str = "the cluster's initial values cannot be changed in this version";
 
 /// Every key of a node, in the order in which they are shown.
@@ -63,7 +62,7 @@ pub const KEYS: &[Key] = &[
     ready("journal_file_bytes", Kind::Bytes(1 << 20, 1 << 34), "64MiB"),
     ready("journal_keep_bytes", Kind::Bytes(0, 1 << 40), "1GiB"),
     ready("snapshot_journal_bytes", Kind::Bytes(1 << 20, 1 << 40), "512MiB"),
-    not_yet("disk_reserve_bytes", RESERVE),
+    ready("disk_reserve_bytes", Kind::Bytes(0, 1 << 40), "256MiB"),
     ready("scrub_bytes_per_s", Kind::Bytes(0, 1 << 40), "8MiB"),
     ready("poll_max_wait_ms", Kind::Number(0, 65_535), "5000"),
     ready("publish_timeout_ms", Kind::Number(100, 600_000), "5000"),

@@ -34,7 +34,7 @@ impl Requests {
     pub(super) fn series(&self) -> Vec<Series> {
         let help = "Requests answered, by op and code; OK where there was no error";
         let mut requests = Series::counter("mortarmq_requests", help);
-        let mut pushed_back = 0;
+        let (mut pushed_back, mut without_room) = (0, 0);
         for (op, row) in Op::ALL.iter().zip(self.counts.chunks(COLUMNS)) {
             let names = std::iter::once("OK").chain(ErrorCode::ALL.iter().map(|code| code.name()));
             for (name, count) in names.zip(row) {
@@ -44,9 +44,14 @@ impl Requests {
                 }
             }
             pushed_back += row[column(ErrorCode::Backpressure)].load(Ordering::Relaxed);
+            without_room += row[column(ErrorCode::StorageHighWatermark)].load(Ordering::Relaxed);
         }
-        let help = "Requests answered BACKPRESSURE";
-        vec![requests, Series::counter("mortarmq_backpressure", help).with(&[], pushed_back)]
+        let total = |name, help, count| Series::counter(name, help).with(&[], count);
+        vec![
+            requests,
+            total("mortarmq_backpressure", "Requests answered BACKPRESSURE", pushed_back),
+            total("mortarmq_publishes_refused_for_space", "Publishes refused because the disk is full", without_room),
+        ]
     }
 }
 

@@ -69,6 +69,8 @@ fn render(metrics: &Metrics, stats: Option<&StatsView>, per_partition: bool) -> 
         pending_bytes: 1,
         unwritten_bytes: 2,
         journal_bytes: 64 << 20,
+        reserve_bytes: 256 << 20,
+        is_disk_low: false,
         disk_free_bytes: Some(1 << 40),
         memory_bytes: None,
         per_partition,
@@ -137,6 +139,9 @@ fn the_scrape_has_the_documented_names_types_and_labels() {
         ("mortarmq_journal_bytes", "gauge"),
         ("mortarmq_torn_tails_cut_total", "counter"),
         ("mortarmq_disk_free_bytes", "gauge"),
+        ("mortarmq_disk_reserve_bytes", "gauge"),
+        ("mortarmq_disk_low", "gauge"),
+        ("mortarmq_publishes_refused_for_space_total", "counter"),
     ];
     for (name, kind) in types {
         let line = format!("# TYPE {name} {kind}");
@@ -155,6 +160,8 @@ fn the_scrape_has_the_documented_names_types_and_labels() {
         ("mortarmq_partition_last_seq{topic=\"orders\",partition=\"0\"}", 1200),
         ("mortarmq_broker_uptime_seconds", 61),
         ("mortarmq_journal_bytes", 64 << 20),
+        ("mortarmq_disk_reserve_bytes", 256 << 20),
+        ("mortarmq_disk_low", 0),
     ];
     for (row, expected) in rows {
         assert_eq!(value(&text, row), expected, "{row}");
@@ -196,6 +203,8 @@ fn what_threads_count_shows_in_the_next_scrape() {
     metrics.count_request(Op::Publish, None);
     metrics.count_request(Op::Publish, Some(ErrorCode::Backpressure));
     metrics.count_request(Op::Ack, Some(ErrorCode::StaleOwner));
+    metrics.count_request(Op::PublishBatch, Some(ErrorCode::StorageHighWatermark));
+    metrics.count_request(Op::Publish, Some(ErrorCode::StorageHighWatermark));
     metrics.count_journal_write(Duration::from_micros(300), 8192, 40);
     metrics.count_commit(Duration::from_millis(2));
     metrics.count_ack(Duration::from_millis(20));
@@ -211,6 +220,7 @@ fn what_threads_count_shows_in_the_next_scrape() {
         ("mortarmq_requests_total{op=\"PUB\",code=\"BACKPRESSURE\"}", 1),
         ("mortarmq_requests_total{op=\"ACK\",code=\"STALE_OWNER\"}", 1),
         ("mortarmq_backpressure_total", 1),
+        ("mortarmq_publishes_refused_for_space_total", 2),
         ("mortarmq_journal_fsync_seconds_count", 1),
         ("mortarmq_journal_fsync_seconds_bucket{le=\"0.0002\"}", 0),
         ("mortarmq_journal_fsync_seconds_bucket{le=\"0.0004\"}", 1),

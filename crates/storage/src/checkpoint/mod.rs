@@ -24,6 +24,7 @@ use std::path::{Path, PathBuf};
 use bytes::Bytes;
 use mortarmq_types::{CommitIndex, Seq, ShardId};
 
+use crate::disk::is_full;
 use crate::segment::{FlushError, Key, ReadError, View, views_of};
 pub(crate) use layout::encode_head;
 pub use load::load_checkpoint;
@@ -219,9 +220,8 @@ impl CheckpointError {
     /// For `map_err` after a call to the disk that asked for room.
     pub(crate) fn io_or_full(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
         let path = path.to_path_buf();
-        move |source| match source.kind() {
-            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Self::DiskFull { path },
-            _ => Self::Io { doing, path, source },
+        move |source| {
+            if is_full(&source) { Self::DiskFull { path } } else { Self::Io { doing, path, source } }
         }
     }
 }

@@ -12,6 +12,8 @@
 mod faults;
 mod power_loss;
 
+mod room;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Component, Path, PathBuf};
@@ -40,6 +42,7 @@ struct State {
     short_at: BTreeMap<u64, usize>,
     sync_latency: Duration,
     full: bool,
+    capacity_bytes: Option<u64>,
     power_lost: bool,
 }
 
@@ -234,6 +237,12 @@ impl Disk for MemoryDisk {
         state.check_power()?;
         Ok(state.node(&normal(path)?)?.is_some())
     }
+
+    fn free_bytes(&self, _: &Path) -> io::Result<u64> {
+        let state = self.lock();
+        state.check_power()?;
+        Ok(state.room_bytes())
+    }
 }
 
 impl State {
@@ -272,7 +281,7 @@ impl State {
 
     fn change_name(&mut self, parent: &Path, change: NameChange) -> io::Result<()> {
         self.directory(parent)?;
-        if self.full && matches!(change, NameChange::Put(..)) {
+        if matches!(change, NameChange::Put(..)) && self.room_bytes() == 0 {
             return Err(io::ErrorKind::StorageFull.into());
         }
         let (apply, result) = match self.begin()? {
@@ -339,9 +348,7 @@ impl DiskFile for MemoryFile {
     fn write_all_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
         let offset = in_memory(offset)?;
         let mut state = lock(&self.state);
-        if state.full && offset + bytes.len() > lock(&self.image).current().len() {
-            return Err(io::ErrorKind::StorageFull.into());
-        }
+        self.check_room(&state, offset, bytes)?;
         match state.begin()? {
             Fate::Done => {
                 lock(&self.image).change(Change::Write { offset, bytes: bytes.to_vec() });
@@ -402,6 +409,10 @@ impl DiskFile for MemoryFile {
                 Err(power_lost())
             }
         }
+    }
+
+    fn allocate(&self, bytes: u64) -> io::Result<()> {
+        if self.grows_to(bytes)? { self.set_len(bytes) } else { Ok(()) }
     }
 
     fn len(&self) -> io::Result<u64> {

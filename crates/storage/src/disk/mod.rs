@@ -98,6 +98,14 @@ pub trait Disk: Send + Sync {
     /// # Errors
     /// The file system's.
     fn exists(&self, path: &Path) -> io::Result<bool>;
+
+    /// How much more can be written to the file system that holds a directory.
+    ///
+    /// # Units
+    /// Bytes.
+    /// # Errors
+    /// The file system's.
+    fn free_bytes(&self, dir: &Path) -> io::Result<u64>;
 }
 
 /// An open file. Reads and writes name their offset, so that one handle serves many threads.
@@ -128,6 +136,14 @@ pub trait DiskFile: Send + Sync {
     /// # Errors
     /// The file system's.
     fn set_len(&self, bytes: u64) -> io::Result<()>;
+
+    /// Makes the file at least this long and takes the room for all of it now; what is new reads as zero.
+    ///
+    /// # Units
+    /// Bytes.
+    /// # Errors
+    /// `StorageFull` without room for it: then the file may have grown in part. Else the file system's.
+    fn allocate(&self, bytes: u64) -> io::Result<()>;
 
     /// The file's length.
     ///
@@ -169,6 +185,11 @@ pub fn create_dir_durable(disk: &dyn Disk, dir: &Path) -> io::Result<()> {
         }
     }
     Ok(())
+}
+
+/// Whether the disk refused because it has no room, or none for this user: that is no failed write (failure rule 8).
+pub(crate) fn is_full(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }
 
 #[cfg(test)]

@@ -45,6 +45,10 @@ impl Disk for ReadOnly<'_> {
     fn exists(&self, path: &Path) -> io::Result<bool> {
         self.0.exists(path)
     }
+
+    fn free_bytes(&self, dir: &Path) -> io::Result<u64> {
+        self.0.free_bytes(dir)
+    }
 }
 
 fn refused<T>() -> io::Result<T> {

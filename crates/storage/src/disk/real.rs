@@ -6,6 +6,9 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
 
+use rustix::fs::{FallocateFlags, fallocate, statvfs};
+use rustix::io::Errno;
+
 use super::{Disk, DiskFile};
 
 /// The operating system's file system.
@@ -65,6 +68,11 @@ impl Disk for RealDisk {
     fn exists(&self, path: &Path) -> io::Result<bool> {
         named(path).try_exists()
     }
+
+    fn free_bytes(&self, dir: &Path) -> io::Result<u64> {
+        let found = statvfs(named(dir))?;
+        Ok(found.f_bavail.saturating_mul(found.f_frsize))
+    }
 }
 
 /// The parent of a relative path of one part is the empty path, which the system does not know as a directory.
@@ -91,7 +99,54 @@ impl DiskFile for RealFile {
         self.0.set_len(bytes)
     }
 
+    /// # Source
+    /// fallocate(2): without flags the blocks are taken and the file grows; not every file system can.
+    fn allocate(&self, bytes: u64) -> io::Result<()> {
+        if bytes == 0 {
+            return Ok(());
+        }
+        loop {
+            match fallocate(&self.0, FallocateFlags::empty(), 0, bytes) {
+                Err(Errno::INTR) => {}
+                Err(Errno::OPNOTSUPP | Errno::NOSYS) => return self.fill(bytes),
+                taken => return Ok(taken?),
+            }
+        }
+    }
+
     fn len(&self) -> io::Result<u64> {
         Ok(self.0.metadata()?.len())
+    }
+}
+
+impl RealFile {
+    /// Grows the file by zeros that are written, for file systems that cannot take room otherwise.
+    fn fill(&self, bytes: u64) -> io::Result<()> {
+        let zeros = vec![0; FILL_STEP_BYTES as usize];
+        let mut length = self.len()?;
+        while length < bytes {
+            let step = (bytes - length).min(FILL_STEP_BYTES);
+            self.write_all_at(&zeros[..step as usize], length)?;
+            length += step;
+        }
+        Ok(())
+    }
+}
+
+const FILL_STEP_BYTES: u64 = 1 << 20;
+
+#[cfg(test)]
+mod tests {
+    use super::{DiskFile, RealFile};
+
+    #[test]
+    fn where_room_cannot_be_taken_zeros_are_written() {
+        let file = RealFile(tempfile::tempfile().expect("a temporary file"));
+        file.write_all_at(&[7; 10], 0).expect("written");
+        file.fill((2 << 20) + 5).expect("filled");
+        assert_eq!(file.len().expect("length"), (2 << 20) + 5);
+        let mut start = [1; 12];
+        file.read_exact_at(&mut start, 0).expect("read");
+        assert_eq!(start, [7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 0, 0]);
     }
 }

@@ -121,6 +121,43 @@ fn a_rename_replaces_the_target_and_stays_in_its_directory() {
 }
 
 #[test]
+fn room_is_taken_at_once_and_counted() {
+    on_every_disk(|disk, root| {
+        assert!(disk.free_bytes(root).expect("looked") > 1 << 20);
+        let file = disk.create_new(&root.join("room")).expect("created");
+        file.write_all_at(&[7; 10], 0).expect("written");
+        file.allocate(5000).expect("there is room");
+        file.allocate(20).expect("it is long enough");
+        let mut all = vec![1; 5000];
+        file.read_exact_at(&mut all, 0).expect("read");
+        assert!(all[..10].iter().all(|byte| *byte == 7) && all[10..].iter().all(|byte| *byte == 0));
+        assert_eq!(file.len().expect("length"), 5000);
+    });
+}
+
+#[test]
+fn rule_8_a_disk_in_memory_is_full_at_its_capacity() {
+    let (disk, root) = (MemoryDisk::new(), Path::new("data"));
+    disk.create_dir_all(root).expect("made");
+    disk.set_capacity(Some(1000));
+    let file = disk.create_new(&root.join("a")).expect("created");
+    file.write_all_at(&[1; 600], 0).expect("it fits");
+    assert_eq!(disk.free_bytes(root).expect("looked"), 400);
+    let full = file.write_all_at(&[2; 600], 500).expect_err("100 bytes too many");
+    assert_eq!((full.kind(), file.len().expect("length")), (ErrorKind::StorageFull, 1000), "what fits is written");
+    file.write_all_at(&[3; 1000], 0).expect("what is there can be written over");
+    assert_eq!(file.allocate(1001).expect_err("no room").kind(), ErrorKind::StorageFull);
+    assert_eq!(disk.create_new(&root.join("b")).err().expect("no room").kind(), ErrorKind::StorageFull);
+    file.set_len(300).expect("cut");
+    assert_eq!(disk.free_bytes(root).expect("looked"), 700);
+    file.allocate(1000).expect("there is room");
+    disk.remove(&root.join("a")).expect("removed");
+    assert_eq!(disk.free_bytes(root).expect("looked"), 1000);
+    disk.set_full(true);
+    assert_eq!(disk.free_bytes(root).expect("looked"), 0);
+}
+
+#[test]
 fn rule_5_a_durable_directory_survives_every_power_loss() {
     let disk = MemoryDisk::new();
     create_dir_durable(&disk, Path::new("data/journal")).expect("made");

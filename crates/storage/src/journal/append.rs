@@ -10,18 +10,23 @@ impl Journal {
     /// # Durability
     /// The whole batch, when it returns `Ok`. After an error the batch may or may not be found by recovery.
     /// # Errors
-    /// Any error poisons the journal: every later call fails, and the process must end (failure rule 2).
+    /// After [`JournalError::DiskFull`] nothing of the batch was written and the journal is as it was: call again when
+    /// there is room. Any other error poisons the journal: every later call fails, and the process must end (failure
+    /// rule 2). So does a full disk that shows only when the batch itself is written, or in a sync.
     /// # Source
-    /// P1; failure rules 1 and 2.
+    /// P1; failure rules 1, 2 and 8.
     pub fn append(&mut self, batch: &JournalBatch) -> Result<(), JournalError> {
         if self.poisoned {
             return Err(JournalError::Poisoned);
         }
         // Poisoned until proven durable, so that no early return can forget it.
         self.poisoned = true;
-        self.write_and_sync(batch)?;
-        self.poisoned = false;
-        Ok(())
+        let appended = self.write_and_sync(batch);
+        self.poisoned = match &appended {
+            Ok(()) | Err(JournalError::DiskFull { .. }) => false,
+            Err(_) => true,
+        };
+        appended
     }
 
     fn write_and_sync(&mut self, batch: &JournalBatch) -> Result<(), JournalError> {

@@ -5,8 +5,9 @@
 //! how a bad batch is judged in `torn_tail.rs`.
 //!
 //! # Invariants
-//! 1. At most one batch is ever unsynced: [`Journal::append`] returns only after its fsync, and after any error the
-//!    journal takes nothing more until it was recovered (failure rule 2).
+//! 1. At most one batch is ever unsynced: [`Journal::append`] returns only after its fsync, and after any error but a
+//!    full disk the journal takes nothing more until it was recovered (failure rule 2). A full disk is met before
+//!    anything of the batch is written (failure rule 8).
 //! 2. A batch is written only where a synced file header and synced zeros (or an older generation) already are.
 //! 3. Batch numbers rise by one from 1, over all files; each batch names the hash of the one before it (P10).
 //! 4. A batch lies in one file, whole.
@@ -29,7 +30,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use mortarmq_types::ShardId;
 
-use crate::disk::Disk;
+use crate::disk::{Disk, is_full};
 use layout::BLOCK_BYTES;
 pub use release::Released;
 use roll::{JournalFile, OlderFile};
@@ -231,6 +232,13 @@ pub enum JournalError {
         /// What the system said.
         source: io::Error,
     },
+    /// No room to begin a file or to fill one ahead. Nothing of the batch was written; call again when there is room
+    /// (failure rule 8).
+    #[error("no room on disk for {}", .path.display())]
+    DiskFull {
+        /// The file that could not be made or grow.
+        path: PathBuf,
+    },
     /// The disk does not give back what it holds. Nothing was changed.
     #[error("cannot read {} at offset {offset}", .path.display())]
     Unreadable {
@@ -299,6 +307,14 @@ impl JournalError {
     fn io(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
         let path = path.to_path_buf();
         move |source| Self::Io { doing, path, source }
+    }
+
+    /// For `map_err` after a call to the disk that asked for room, and that concerned nothing durable.
+    fn io_or_full(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
+        let path = path.to_path_buf();
+        move |source| {
+            if is_full(&source) { Self::DiskFull { path } } else { Self::Io { doing, path, source } }
+        }
     }
 
     /// For `map_err` after a read at an offset.

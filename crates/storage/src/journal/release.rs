@@ -2,6 +2,7 @@
 
 use super::spare::Spare;
 use super::{Journal, JournalError, OlderFile};
+use crate::disk::is_full;
 
 /// What [`Journal::release`] freed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -49,11 +50,17 @@ impl Journal {
 
     /// Makes a spare of a file, or removes it if there are enough or it is of another size.
     fn free(&mut self, file: &OlderFile) -> Result<(), JournalError> {
-        match self.free_spare_path().filter(|_| file.bytes == self.options.file_bytes) {
-            Some(path) => {
-                self.disk.rename(&file.path, &path).map_err(JournalError::io("rename", &file.path))?;
-                self.spares.push(Spare { path, generation: file.generation });
-            }
+        let renamed = match self.free_spare_path().filter(|_| file.bytes == self.options.file_bytes) {
+            Some(path) => match self.disk.rename(&file.path, &path) {
+                Ok(()) => Some(Spare { path, generation: file.generation }),
+                // Not even for a name: it goes like those that are not needed.
+                Err(error) if is_full(&error) => None,
+                Err(error) => return Err(JournalError::io("rename", &file.path)(error)),
+            },
+            None => None,
+        };
+        match renamed {
+            Some(spare) => self.spares.push(spare),
             None => self.disk.remove(&file.path).map_err(JournalError::io("remove", &file.path))?,
         }
         self.disk.sync_dir(&self.dir).map_err(JournalError::io("sync", &self.dir))

@@ -41,10 +41,25 @@ impl JournalFile {
     /// Zeros, header and name. A crash before leaves no file, or one without a valid header and without batches. The
     /// zeros are synced first, so that a file with a header and without them is known to have been cut short.
     /// # Source
-    /// Failure rule 3 (a new generation is fsynced before its file is used), failure rule 5.
+    /// Failure rule 3 (a new generation is fsynced before its file is used), failure rules 5 and 8.
     pub(super) fn create(disk: &dyn Disk, dir: &Path, header: &FileHeader) -> Result<Self, JournalError> {
         let path = file_path(dir, header.file);
-        let file = disk.create_new(&path).map_err(JournalError::io("create", &path))?;
+        let file = disk.create_new(&path).map_err(JournalError::io_or_full("create", &path))?;
+        let begun = Self::begin(disk, dir, header, file, path.clone());
+        if matches!(begun, Err(JournalError::DiskFull { .. })) {
+            // What was filled takes room that others need now, and the name must be free for the next try.
+            disk.remove(&path).map_err(JournalError::io("remove", &path))?;
+        }
+        begun
+    }
+
+    fn begin(
+        disk: &dyn Disk,
+        dir: &Path,
+        header: &FileHeader,
+        file: Arc<dyn DiskFile>,
+        path: PathBuf,
+    ) -> Result<Self, JournalError> {
         let mut created = Self::with_header(header, file, path);
         created.fill_ahead(1)?;
         created.file.write_all_at(&header.encode(), 0).map_err(JournalError::io("write", &created.path))?;
@@ -94,17 +109,23 @@ impl JournalFile {
     ///
     /// # Durability
     /// The zeros and the length: the batch's own sync has no metadata left to write.
+    /// # Errors
+    /// After [`JournalError::DiskFull`] as much counts as filled as before: zeros that were not synced count for nothing,
+    /// and the next call writes them again.
     pub(super) fn fill_ahead(&mut self, bytes: u64) -> Result<(), JournalError> {
         let end = self.position + bytes;
-        if end <= self.filled_bytes {
+        let mut filled_bytes = self.filled_bytes;
+        if end <= filled_bytes {
             return Ok(());
         }
-        while self.filled_bytes < end {
-            let to = (self.filled_bytes + self.zero_step_bytes).min(self.file_bytes);
-            self.zero(self.filled_bytes, to)?;
-            self.filled_bytes = to;
+        while filled_bytes < end {
+            let to = (filled_bytes + self.zero_step_bytes).min(self.file_bytes);
+            self.zero(filled_bytes, to)?;
+            filled_bytes = to;
         }
-        self.file.sync_data().map_err(JournalError::io("sync", &self.path))
+        self.file.sync_data().map_err(JournalError::io("sync", &self.path))?;
+        self.filled_bytes = filled_bytes;
+        Ok(())
     }
 
     /// Writes zeros, a step at a time; not synced.
@@ -112,7 +133,9 @@ impl JournalFile {
         let zeros = vec![0; to.saturating_sub(from).min(self.zero_step_bytes) as usize];
         while from < to {
             let now = (to - from).min(self.zero_step_bytes);
-            self.file.write_all_at(&zeros[..now as usize], from).map_err(JournalError::io("write", &self.path))?;
+            self.file
+                .write_all_at(&zeros[..now as usize], from)
+                .map_err(JournalError::io_or_full("write", &self.path))?;
             from += now;
         }
         Ok(())
@@ -137,13 +160,22 @@ impl Journal {
             reused_generation: spare.as_ref().map_or(0, |spare| spare.generation),
             membership: self.membership.clone(),
         };
-        let next = match &spare {
-            Some(spare) => JournalFile::recycle(&*self.disk, &self.dir, &header, spare)?,
-            None => JournalFile::create(&*self.disk, &self.dir, &header)?,
+        let begun = match &spare {
+            Some(spare) => JournalFile::recycle(&*self.disk, &self.dir, &header, spare),
+            None => JournalFile::create(&*self.disk, &self.dir, &header),
         };
-        self.older.push_back(self.file.complete());
-        self.file = next;
-        Ok(())
+        match begun {
+            Ok(next) => {
+                self.older.push_back(self.file.complete());
+                self.file = next;
+                Ok(())
+            }
+            Err(error) => {
+                // Without room for its new name it is a spare still; its new header is written again with the next try.
+                self.spares.extend(spare.filter(|_| matches!(error, JournalError::DiskFull { .. })));
+                Err(error)
+            }
+        }
     }
 }
 

@@ -7,14 +7,13 @@
 //! crash before leaves a spare. (Renamed first, a file of an older number and generation could be the last of the
 //! journal, and would have to be told from one that is there by mistake.)
 
-use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::layout::{BLOCK_BYTES, FileHeader, Parsed};
 use super::roll::{JournalFile, file_path, filled_bytes};
 use super::{Journal, JournalError, JournalOptions};
-use crate::disk::{Disk, DiskFile};
+use crate::disk::{Disk, DiskFile, is_full};
 
 /// A file that may be used next.
 pub(super) struct Spare {
@@ -76,6 +75,27 @@ impl Journal {
         Ok(true)
     }
 
+    /// Removes spares until `keep` are left, the one that is being filled first, because the room is needed.
+    ///
+    /// # Durability
+    /// None that anything relies on: a spare that comes back after a crash is a spare.
+    /// # Errors
+    /// The disk's, which poison the journal (failure rule 2).
+    pub fn drop_spares(&mut self, keep: usize) -> Result<(), JournalError> {
+        if self.poisoned {
+            return Err(JournalError::Poisoned);
+        }
+        self.poisoned = true;
+        self.drop_unfilled()?;
+        while self.spares.len() > keep
+            && let Some(spare) = self.spares.pop()
+        {
+            self.disk.remove(&spare.path).map_err(JournalError::io("remove", &spare.path))?;
+        }
+        self.poisoned = false;
+        Ok(())
+    }
+
     /// Gives up the spare that is being filled, because there is no room for it.
     fn drop_unfilled(&mut self) -> Result<(), JournalError> {
         let Some(spare) = self.unfilled.take() else { return Ok(()) };
@@ -108,7 +128,7 @@ impl JournalFile {
         file.write_all_at(&header.encode(), 0).map_err(JournalError::io("write", &spare.path))?;
         file.sync_data().map_err(JournalError::io("sync", &spare.path))?;
         let path = file_path(dir, header.file);
-        disk.rename(&spare.path, &path).map_err(JournalError::io("rename", &spare.path))?;
+        disk.rename(&spare.path, &path).map_err(JournalError::io_or_full("rename", &spare.path))?;
         disk.sync_dir(dir).map_err(JournalError::io("sync", dir))?;
         let mut recycled = Self::with_header(header, file, path);
         recycled.filled_bytes = filled_bytes(header, length);
@@ -168,10 +188,6 @@ fn usable_generation(
 
 fn spare_path(dir: &Path, slot: u32) -> PathBuf {
     dir.join(format!("{PREFIX}{slot:04}"))
-}
-
-fn is_full(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }
 
 const PREFIX: &str = "spare-";

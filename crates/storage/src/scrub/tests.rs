@@ -398,6 +398,10 @@ impl Disk for Counting {
     fn exists(&self, path: &Path) -> io::Result<bool> {
         self.disk.exists(path)
     }
+
+    fn free_bytes(&self, dir: &Path) -> io::Result<u64> {
+        self.disk.free_bytes(dir)
+    }
 }
 
 impl DiskFile for CountingFile {
@@ -417,6 +421,10 @@ impl DiskFile for CountingFile {
 
     fn set_len(&self, bytes: u64) -> io::Result<()> {
         panic!("cut to {bytes}")
+    }
+
+    fn allocate(&self, bytes: u64) -> io::Result<()> {
+        panic!("grown to {bytes}")
     }
 
     fn len(&self) -> io::Result<u64> {

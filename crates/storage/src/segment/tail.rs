@@ -8,7 +8,7 @@ use super::FlushError;
 use super::files::Shared;
 use super::layout::FileIdentity;
 use super::written::Sink;
-use crate::disk::DiskFile;
+use crate::disk::{DiskFile, is_full};
 
 /// A growing file.
 pub(crate) struct Tail {
@@ -87,9 +87,8 @@ impl Tail {
 
 fn failed_write(doing: &'static str, shared: &Shared, identity: FileIdentity) -> impl FnOnce(io::Error) -> FlushError {
     let path: PathBuf = shared.path(&identity);
-    move |source| match source.kind() {
-        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => FlushError::DiskFull { path },
-        _ => FlushError::Io { doing, path, source },
+    move |source| {
+        if is_full(&source) { FlushError::DiskFull { path } } else { FlushError::Io { doing, path, source } }
     }
 }
 

@@ -3,6 +3,7 @@
 mod crash;
 mod every_subset;
 mod faults;
+mod full;
 mod release;
 mod rot;
 mod round_trip;
