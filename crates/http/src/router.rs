@@ -22,6 +22,7 @@ pub fn router<H: NodeHandle>(handle: H) -> Router {
         .route("/v1/topics/{topic}/groups", get(routes::groups::answer::<H>))
         .route("/v1/topics/{topic}/groups/{group}", get(routes::group::answer::<H>))
         .route("/v1/topics/{topic}/peek", get(routes::peek::answer::<H>))
+        .route("/v1/topics/{topic}/dlq", get(routes::dlq::answer::<H>))
         .route("/v1/topics/{topic}/trace", get(routes::trace::answer::<H>))
         .route("/v1/balance", get(routes::balance::answer::<H>))
         .route("/v1/broker", get(routes::broker::answer::<H>))

@@ -187,6 +187,22 @@ fn peek_shows_each_message_with_its_exact_bytes() {
 }
 
 #[test]
+fn dead_letters_are_told_with_their_origin_and_their_exact_bytes() {
+    let mut node = FakeNode::new();
+    node.messages = vec![message(7, b"k", b"hello")];
+    let server = Server::of(node);
+    let answer = server.get("/v1/topics/orders/dlq?partition=1&from=7&max=2");
+    let told = concat!(
+        r#"{"dead_letters":[{"reason":"nacked","attempts":5,"origin":{"path":"orders/billing","partition":1,"sequence":40},"#,
+        r#""error":"no such \"customer\"","standing":"pending","message":{"topic":"$dlq.orders","partition":1,"offset":6,"#,
+        r#""sequence":7,"key":"k","payload":"hello","value_base64":"aGVsbG8=","timestamp":1700000000,"commit_index":17,"#,
+        r#""epoch":3,"producer_id":7,"producer_seq":7}}]}"#,
+    );
+    assert_eq!((answer.status, answer.line()), (200, told));
+    assert_eq!(server.get("/v1/topics/none/dlq").status, 404);
+}
+
+#[test]
 fn a_peek_of_large_messages_ends_early_and_is_still_json() {
     let mut node = FakeNode::new();
     let value = vec![b'x'; 1024 * 1024];
@@ -268,7 +284,7 @@ fn a_documented_route_of_a_later_version_names_itself() {
         ("POST", "/v1/topics", "/v1/topics"),
         ("DELETE", "/v1/topics/orders", "/v1/topics/{topic}"),
         ("POST", "/v1/topics/orders/produce", "/v1/topics/{topic}/produce"),
-        ("GET", "/v1/topics/orders/dlq", "/v1/topics/{topic}/dlq"),
+        ("POST", "/v1/topics/orders/dlq", "/v1/topics/{topic}/dlq"),
         ("POST", "/v1/topics/orders/groups/billing/seek", "/v1/topics/{topic}/groups/{group}/seek"),
         ("POST", "/v1/cluster/members/2/readmit", "/v1/cluster/members/{id}/readmit"),
     ];

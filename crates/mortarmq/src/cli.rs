@@ -1,8 +1,8 @@
 //! The tree of commands.
 
 use crate::commands::{
-    balance, bench, broker, completion, demo, explain, leader, peek, publish, serve, subscribe, topics, trace, verify,
-    version,
+    balance, bench, broker, completion, demo, dlq, explain, leader, peek, publish, serve, subscribe, topics, trace,
+    verify, version,
 };
 use crate::errors::Failure;
 
@@ -22,6 +22,8 @@ enum Command {
     Pub(publish::Args),
     Sub(subscribe::Args),
     Peek(peek::Args),
+    #[command(subcommand)]
+    Dlq(dlq::Command),
     Trace(trace::Args),
     Balance(balance::Args),
     #[command(subcommand)]
@@ -49,6 +51,7 @@ impl Cli {
             Command::Pub(args) => publish::run(&args),
             Command::Sub(args) => subscribe::run(&args),
             Command::Peek(args) => peek::run(&args),
+            Command::Dlq(command) => dlq::run(&command),
             Command::Trace(args) => trace::run(&args),
             Command::Balance(args) => balance::run(&args),
             Command::Broker(command) => broker::run(&command),

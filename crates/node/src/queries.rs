@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use mortarmq_shard::ledger::{LedgerEvent, LedgerKind};
+use mortarmq_shard::names::dead_letter_name;
 use mortarmq_shard::record::open_record;
 use mortarmq_shard::{State, Topic};
 use mortarmq_storage::StoredRecord;
@@ -17,8 +18,8 @@ use crate::refusal::not_leading;
 use crate::reply::{Answer, Failure, QueryAnswer, QueryReply};
 use crate::request::Query;
 use crate::views::{
-    GroupsView, LeaderView, PeekView, PeekedMessage, StatsView, TraceEvent, TraceView, balance, groups, metadata,
-    stats, topics, trace,
+    GroupsView, LeaderView, PeekView, PeekedMessage, StatsView, TraceEvent, TraceView, balance, dead_letters, groups,
+    metadata, stats, topics, trace,
 };
 
 /// Most messages of one peek, and about how many bytes.
@@ -50,8 +51,15 @@ struct Reading {
     topic: TopicIncarnation,
     name: String,
     partition: Partition,
-    /// Set for a trace.
-    seq: Option<Seq>,
+    wanted: Wanted,
+}
+
+/// What becomes of what is read.
+#[derive(Clone, Copy, Debug)]
+enum Wanted {
+    Messages,
+    DeadLetters,
+    Life(Seq),
 }
 
 impl Queries {
@@ -120,10 +128,8 @@ impl Node {
         let answer = match result {
             ReadResult::Records(records) => {
                 let found = records.into_iter().map(Stored::from);
-                Ok(QueryAnswer::Peek(PeekView {
-                    topic: reading.name.clone(),
-                    messages: found.filter_map(|stored| peeked(reading.partition, &stored)).collect(),
-                }))
+                let messages = found.filter_map(|stored| peeked(reading.partition, &stored)).collect();
+                Ok(self.tell_messages(reading.wanted, reading.topic, reading.name, messages))
             }
             ReadResult::Life { record, ledger } => self.tell_life(&reading, record, ledger),
             ReadResult::Failed(text) => Err(Failure::new(ErrorCode::Internal, text)),
@@ -148,6 +154,7 @@ impl Node {
             | Query::Topic { name }
             | Query::Groups { topic: name }
             | Query::Peek { topic: name, .. }
+            | Query::DeadLetters { topic: name, .. }
             | Query::Trace { topic: name, .. } => match state.topic_by_name(name) {
                 Some((id, topic)) => Some((id, topic)),
                 None => return Some(Err(unknown_topic(name))),
@@ -179,7 +186,21 @@ impl Node {
                     return Some(Err(failure));
                 }
                 let last = topic.partitions[partition.index()].last_seq;
-                return self.peek(query, (id, name), *partition, (*from).max(Seq::FIRST)..last.next(), *max);
+                let range = (*from).max(Seq::FIRST)..last.next();
+                return self.peek(query, Wanted::Messages, (id, name), *partition, range, *max);
+            }
+            Query::DeadLetters { partition, from, max, .. } => {
+                let (id, topic) = topic.expect("a topic that does not exist was refused above");
+                if let Err(failure) = check_partition(topic, *partition) {
+                    return Some(Err(failure));
+                }
+                let name = dead_letter_name(&topic.name);
+                let Some(dead) = state.dead_letters_of(id) else {
+                    return Some(Ok(QueryAnswer::DeadLetters(dead_letters::view(state, id, name, Vec::new()))));
+                };
+                let last = state.topics[&dead].partitions[partition.index()].last_seq;
+                let range = (*from).max(Seq::FIRST)..last.next();
+                return self.peek(query, Wanted::DeadLetters, (dead, name), *partition, range, *max);
             }
             Query::Trace { partition, seq, .. } => {
                 let (id, topic) = topic.expect("a topic that does not exist was refused above");
@@ -215,14 +236,14 @@ impl Node {
     fn peek(
         &mut self,
         query: u64,
+        wanted: Wanted,
         (topic, name): (TopicIncarnation, String),
         partition: Partition,
         range: std::ops::Range<Seq>,
         max: u32,
     ) -> Option<Result<QueryAnswer, Failure>> {
         // The first sequence is whatever was asked for: it may lie at the end of the scale.
-        let wanted = Seq::new(range.start.get().saturating_add(u64::from(max.min(PEEK_MAX))));
-        let end = range.end.min(wanted);
+        let end = Seq::new(range.start.get().saturating_add(u64::from(max.min(PEEK_MAX)))).min(range.end);
         let in_memory = self.recent.first(topic, partition).unwrap_or(range.end);
         if range.start >= in_memory || range.start >= end {
             let mut messages = Vec::new();
@@ -234,20 +255,35 @@ impl Node {
                 messages.extend(peeked(partition, stored));
                 seq = seq.next();
             }
-            return Some(Ok(QueryAnswer::Peek(PeekView { topic: name, messages })));
+            return Some(Ok(self.tell_messages(wanted, topic, name, messages)));
         }
         let (from, to) = (range.start, end.min(in_memory));
         let needed = self.recent.needed_ticket(topic, partition);
         let ticket = self.read(needed, ReadJob::Records { topic, partition, from, to, max_bytes: PEEK_BYTES });
-        let reading = Reading { query, position: self.position(), topic, name, partition, seq: None };
+        let reading = Reading { query, position: self.position(), topic, name, partition, wanted };
         self.queries.reading.insert(ticket, reading);
         None
+    }
+
+    fn tell_messages(
+        &self,
+        wanted: Wanted,
+        topic: TopicIncarnation,
+        name: String,
+        messages: Vec<PeekedMessage>,
+    ) -> QueryAnswer {
+        match wanted {
+            Wanted::DeadLetters => {
+                QueryAnswer::DeadLetters(dead_letters::view(self.shard.state(), topic, name, messages))
+            }
+            Wanted::Messages | Wanted::Life(_) => QueryAnswer::Peek(PeekView { topic: name, messages }),
+        }
     }
 
     /// A trace reads the ledger once all that is applied is written to it.
     fn begin_trace(&mut self, query: u64, topic: TopicIncarnation, name: String, partition: Partition, seq: Seq) {
         let ticket = self.read(self.last_ticket, ReadJob::Life { topic, partition, seq });
-        let reading = Reading { query, position: self.position(), topic, name, partition, seq: Some(seq) };
+        let reading = Reading { query, position: self.position(), topic, name, partition, wanted: Wanted::Life(seq) };
         self.queries.reading.insert(ticket, reading);
     }
 
@@ -257,7 +293,9 @@ impl Node {
         record: Result<Option<StoredRecord>, String>,
         payloads: Vec<bytes::Bytes>,
     ) -> Result<QueryAnswer, Failure> {
-        let seq = reading.seq.unwrap_or(Seq::ZERO);
+        let Wanted::Life(seq) = reading.wanted else {
+            return Err(Failure::new(ErrorCode::Internal, "the read was answered with a life"));
+        };
         let mut events = Vec::with_capacity(payloads.len() + 1);
         match record {
             Ok(record) => events.extend(record.map(|record| stored_event(&Stored::from(record)))),

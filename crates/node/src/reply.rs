@@ -5,7 +5,8 @@ use mortarmq_types::{MemberId, Position, TopicIncarnation};
 use mortarmq_wire::{ErrorCode, Outcome};
 
 use crate::views::{
-    BalanceView, GroupsView, LeaderView, MetadataView, PeekView, StatsView, TopicView, TopicsView, TraceView,
+    BalanceView, DeadLettersView, GroupsView, LeaderView, MetadataView, PeekView, StatsView, TopicView, TopicsView,
+    TraceView,
 };
 
 /// The answer to one request.
@@ -118,6 +119,8 @@ pub enum QueryAnswer {
     Groups(GroupsView),
     /// To [`crate::Query::Peek`].
     Peek(PeekView),
+    /// To [`crate::Query::DeadLetters`].
+    DeadLetters(DeadLettersView),
     /// To [`crate::Query::Trace`].
     Trace(TraceView),
     /// To [`crate::Query::Leader`].

@@ -145,6 +145,17 @@ pub enum Query {
         /// Most messages.
         max: u32,
     },
+    /// Dead letters of a topic, without leasing any.
+    DeadLetters {
+        /// The name of the topic they come from.
+        topic: String,
+        /// The partition.
+        partition: Partition,
+        /// The first sequence wanted, in the dead-letter topic.
+        from: Seq,
+        /// Most of them.
+        max: u32,
+    },
     /// The life of one message.
     Trace {
         /// The topic's name.

@@ -55,6 +55,25 @@ async fn p8_messages_of_a_key_are_handed_over_one_after_another_and_others_freel
 }
 
 #[tokio::test]
+async fn p8_behind_a_dead_letter_its_key_goes_on_with_new_deliveries() {
+    // The broker ends what left behind a dead message, so the handler must not get those deliveries any more.
+    let fake = Fake::start(&["orders"]).await;
+    for value in ["a1", "a2", "a3"] {
+        fake.state().put("a", value);
+    }
+    let client = connect(&fake).await;
+    let mut consumer = client.consumer("orders", "billing", ConsumerOptions::default()).await.unwrap();
+    let settler = consumer.settler();
+    let first = next(&mut consumer).await;
+    assert_eq!(settler.dead_letter(&first, "broken").await, Ok(SettleOutcome::Done));
+    for expected in ["a2", "a3"] {
+        let delivery = next(&mut consumer).await;
+        assert_eq!((text(&delivery), delivery.cause), (expected, Cause::Released));
+        assert_eq!(settler.ack(&delivery).await, Ok(SettleOutcome::Done), "its lease is live");
+    }
+}
+
+#[tokio::test]
 async fn p6_settle_is_repeated_until_it_is_answered_also_over_a_new_connection() {
     for fault in [Fault::CutBefore, Fault::CutAfter, Fault::Refuse(ErrorCode::Backpressure)] {
         let mut settles_seen = 0;

@@ -374,9 +374,13 @@ impl State {
         assert_eq!(lease.seq, item.seq.get());
         match item.kind {
             SettleKind::Progress => return ItemCode::OK,
-            SettleKind::Ack | SettleKind::DeadLetter => {
+            SettleKind::Ack => {
                 self.settled.insert(lease.seq);
                 self.leases.remove(&delivery_id);
+            }
+            SettleKind::DeadLetter => {
+                self.settled.insert(lease.seq);
+                self.end_lease(delivery_id, Cause::Nacked);
             }
             SettleKind::Nack => self.end_lease(delivery_id, Cause::Nacked),
             SettleKind::Release => self.end_lease(delivery_id, Cause::Released),

@@ -24,7 +24,6 @@ const ROUTES: &[((MethodFilter, &str), &str)] = &[
     (GET, "/v1/topics/{topic}/consume"),
     (POST, "/v1/topics/{topic}/ack"),
     (POST, "/v1/topics/{topic}/purge"),
-    (GET, "/v1/topics/{topic}/dlq"),
     (POST, "/v1/topics/{topic}/dlq"),
     (PATCH, "/v1/topics/{topic}/groups/{group}"),
     (DELETE, "/v1/topics/{topic}/groups/{group}"),

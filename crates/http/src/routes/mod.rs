@@ -3,6 +3,7 @@
 pub(crate) mod absent;
 pub(crate) mod balance;
 pub(crate) mod broker;
+pub(crate) mod dlq;
 pub(crate) mod group;
 pub(crate) mod groups;
 pub(crate) mod healthz;

@@ -11,9 +11,9 @@ use mortarmq_http::{BrokerStatus, NodeHandle, Readiness};
 use mortarmq_node::views::balance::TopicWithoutGroup;
 use mortarmq_node::views::trace::{TraceEvent, TraceStanding};
 use mortarmq_node::views::{
-    BalanceView, GroupPartitionStats, GroupStats, GroupView, GroupsView, LeaderView, MemberView, PartitionStats,
-    PathBooks, PeekView, PeekedMessage, StatsView, TopicPartitionView, TopicStats, TopicSummary, TopicView, TopicsView,
-    TraceView,
+    BalanceView, DeadLetterView, DeadLettersView, GroupPartitionStats, GroupStats, GroupView, GroupsView, LeaderView,
+    MemberView, PartitionStats, PathBooks, PeekView, PeekedMessage, StatsView, TopicPartitionView, TopicStats,
+    TopicSummary, TopicView, TopicsView, TraceView,
 };
 use mortarmq_node::{ErrorCode, Failure, Query, QueryAnswer, QueryReply};
 use mortarmq_shard::record::{NewRecord, open_record, write_record};
@@ -75,6 +75,7 @@ impl FakeNode {
             | Query::Topic { name }
             | Query::Groups { topic: name }
             | Query::Peek { topic: name, .. }
+            | Query::DeadLetters { topic: name, .. }
             | Query::Trace { topic: name, .. } => self.check(name)?,
             Query::Stats { topic: None } | Query::Balance { topic: None } | Query::Topics | Query::Leader => {}
         }
@@ -88,6 +89,10 @@ impl FakeNode {
             Query::Topic { name } => QueryAnswer::Topic(topic(&name)),
             Query::Groups { .. } => QueryAnswer::Groups(groups()),
             Query::Peek { topic, .. } => QueryAnswer::Peek(PeekView { topic, messages: self.messages.clone() }),
+            Query::DeadLetters { topic, .. } => {
+                let letters = self.messages.iter().cloned().map(dead_letter).collect();
+                QueryAnswer::DeadLetters(DeadLettersView { topic: format!("$dlq.{topic}"), letters })
+            }
             Query::Trace { .. } => QueryAnswer::Trace(trace()),
             Query::Leader => QueryAnswer::Leader(LeaderView { leader_id: Some(0), leader_epoch: 3, quorum_state: 0 }),
         })
@@ -194,6 +199,19 @@ fn trace() -> TraceView {
     TraceView {
         events: vec![event],
         standing: vec![TraceStanding { path: "orders/billing".to_owned(), standing: "acked" }],
+    }
+}
+
+fn dead_letter(message: PeekedMessage) -> DeadLetterView {
+    DeadLetterView {
+        origin_path: "orders/billing".to_owned(),
+        origin_partition: 1,
+        origin_sequence: 40,
+        attempts: 5,
+        reason: "nacked".to_owned(),
+        error: "no such \"customer\"".to_owned(),
+        standing: "pending",
+        message,
     }
 }
 

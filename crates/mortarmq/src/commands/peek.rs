@@ -37,9 +37,11 @@ struct Peek {
     messages: Vec<Message>,
 }
 
+/// A stored message as the operator routes tell it.
 #[derive(Deserialize)]
-struct Message {
-    sequence: u64,
+pub(crate) struct Message {
+    pub(crate) partition: u16,
+    pub(crate) sequence: u64,
     #[serde(default)]
     key: String,
     key_encoding: Option<String>,
@@ -58,7 +60,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let mut rows = Rows::streamed(&["partition", "sequence", "key", "value"], args.rows);
     let mut next = BTreeMap::new();
     loop {
-        for partition in partitions(&admin, args)? {
+        for partition in partitions(&admin, &args.topic, args.partition)? {
             let from = next.entry(partition).or_insert(args.from.max(1));
             while read_some(&admin, &args.topic, partition, from, &mut rows)? {}
         }
@@ -69,12 +71,13 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     }
 }
 
-/// Asked again in every round of `--follow`, because a topic may grow.
-fn partitions(admin: &Admin, args: &Args) -> Result<Vec<u16>, Failure> {
-    if let Some(partition) = args.partition {
+/// The partitions to read: the one that was named, else all. Asked again in every round of `--follow`, because a topic may
+/// grow.
+pub(crate) fn partitions(admin: &Admin, topic: &str, only: Option<u16>) -> Result<Vec<u16>, Failure> {
+    if let Some(partition) = only {
         return Ok(vec![partition]);
     }
-    let topic: Topic = admin.get_of_topic(&args.topic, Route { path: &["v1", "topics", &args.topic], query: &[] })?;
+    let topic: Topic = admin.get_of_topic(topic, Route { path: &["v1", "topics", topic], query: &[] })?;
     Ok((0..topic.partitions).collect())
 }
 
@@ -85,18 +88,19 @@ fn read_some(admin: &Admin, topic: &str, partition: u16, from: &mut u64, rows: &
     let peek: Peek = admin.get_of_topic(topic, Route { path: &["v1", "topics", topic, "peek"], query })?;
     for message in &peek.messages {
         *from = (*from).max(message.sequence.saturating_add(1));
-        let (key, value) = (message.key(), message.value());
-        rows.push(vec![
-            Cell::Number(u64::from(partition)),
-            Cell::Number(message.sequence),
-            Cell::Bytes(key?),
-            Cell::Bytes(value?),
-        ])?;
+        let mut cells = vec![Cell::Number(u64::from(partition)), Cell::Number(message.sequence)];
+        cells.extend(message.cells()?);
+        rows.push(cells)?;
     }
     Ok(!peek.messages.is_empty())
 }
 
 impl Message {
+    /// Its key and its value.
+    pub(crate) fn cells(&self) -> Result<[Cell; 2], Failure> {
+        Ok([Cell::Bytes(self.key()?), Cell::Bytes(self.value()?)])
+    }
+
     fn key(&self) -> Result<Bytes, Failure> {
         decoded(self.key.clone(), self.key_encoding.as_deref())
     }
@@ -131,11 +135,11 @@ mod tests {
     #[test]
     fn key_and_value_have_the_bytes_that_were_stored() {
         let message = |json: &str| serde_json::from_str::<Message>(json).expect("the test's JSON is right");
-        let found = message(r#"{"sequence":1,"key":"k\u00e9","payload":"\u00ff","value_base64":"/wA="}"#);
+        let found = message(r#"{"partition":0,"sequence":1,"key":"k\u00e9","payload":"\u00ff","value_base64":"/wA="}"#);
         assert_eq!(found.value().expect("base64"), &b"\xff\x00"[..]);
         assert_eq!(found.key().expect("text"), "k\u{e9}".as_bytes());
-        let found = message(r#"{"sequence":1,"key":"/w==","key_encoding":"base64","value_base64":""}"#);
+        let found = message(r#"{"partition":0,"sequence":1,"key":"/w==","key_encoding":"base64","value_base64":""}"#);
         assert_eq!((found.key().expect("base64"), found.value().expect("base64")), (vec![0xff].into(), "".into()));
-        assert!(message(r#"{"sequence":1,"value_base64":"?"}"#).value().is_err());
+        assert!(message(r#"{"partition":0,"sequence":1,"value_base64":"?"}"#).value().is_err());
     }
 }

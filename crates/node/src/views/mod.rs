@@ -1,6 +1,7 @@
 //! Answers to queries as data: the shapes of the operator routes. One file per question makes them from the state.
 
 pub mod balance;
+pub mod dead_letters;
 pub mod groups;
 pub mod leader;
 pub mod metadata;
@@ -10,6 +11,7 @@ pub mod topics;
 pub mod trace;
 
 pub use balance::{BalanceView, PathBooks};
+pub use dead_letters::{DeadLetterView, DeadLettersView};
 pub use groups::{GroupView, GroupsView, MemberView};
 pub use leader::LeaderView;
 pub use metadata::{MetadataView, TopicMetadata};

@@ -1,6 +1,6 @@
 //! The life of one message: `GET /v1/topics/{topic}/trace` (P7).
 
-use mortarmq_delivery::State as Standing;
+use mortarmq_delivery::{PathPartition, State as Standing};
 use mortarmq_shard::State;
 use mortarmq_types::{Partition, Seq, TopicIncarnation};
 use serde::Serialize;
@@ -56,19 +56,23 @@ pub(crate) fn standing(state: &State, topic: TopicIncarnation, partition: Partit
         .paths
         .iter()
         .map(|(group, id)| {
-            let path = &state.paths[id].partitions[number];
-            let standing = match path.lease_of(seq).map(|entry| &entry.state) {
-                Some(Standing::Waiting) => "pending",
-                Some(Standing::Scheduled { .. }) => "scheduled",
-                Some(Standing::Leased(_)) => "leased",
-                Some(Standing::Held) => "unreadable",
-                None if seq >= path.position() => "pending",
-                None if seq < path.start() => "not_owed",
-                None => "acked",
-            };
+            let standing = standing_of(&state.paths[id].partitions[number], seq);
             TraceStanding { path: format!("{}/{group}", topic.name), standing }
         })
         .collect()
+}
+
+/// Where a message stands on one path; `acked` for every settled one.
+pub(crate) fn standing_of(path: &PathPartition, seq: Seq) -> &'static str {
+    match path.lease_of(seq).map(|entry| &entry.state) {
+        Some(Standing::Waiting) => "pending",
+        Some(Standing::Scheduled { .. }) => "scheduled",
+        Some(Standing::Leased(_)) => "leased",
+        Some(Standing::Held) => "unreadable",
+        None if seq >= path.position() => "pending",
+        None if seq < path.start() => "not_owed",
+        None => "acked",
+    }
 }
 
 /// The state knows no more of a settled message than that it is settled; how, the ledger tells.
