@@ -6,8 +6,8 @@ use crate::apply::Shard;
 use crate::command::{BatchBuilder, Command, CreateTopic, Deliver, EndMember, Grant, JoinGroup, PublishRunBuilder};
 use crate::command::{Settle, SettleItem, SettleKind, Stamp, StartPolicy};
 use crate::record::NewRecord;
-use crate::settings::{Defaults, Setting, SettingsPatch};
-use crate::state::State;
+use crate::settings::{Defaults, GroupSettings, Setting, SettingsPatch, TopicSettings};
+use crate::state::{State, Topic, topic_of};
 use bytes::{Bytes, BytesMut};
 use mortarmq_types::{
     Cause, ClusterTime, DeliveryId, Epoch, MemberId, Partition, PathId, ProducerId, ProducerSeq, Seq, TopicIncarnation,
@@ -198,4 +198,52 @@ fn p7_members_that_are_leaving_go_on_leaving_after_a_restart() {
         assert_eq!(restored.state(), shard.state());
     }
     assert!(shard.state().ending.is_empty());
+}
+
+/// [`small`] with its held message dead.
+fn with_a_dead_letter() -> Shard {
+    let mut shard = small();
+    let path = &shard.state().paths[&PATH];
+    let held = (0..).zip(&path.partitions).find_map(|(number, partition)| {
+        let live = |(seq, entry): (Seq, &mortarmq_delivery::Entry)| Some((number, seq, entry.lease()?.delivery_id));
+        partition.unsettled().find_map(live)
+    });
+    let (partition, seq, delivery) = held.expect("one message is held");
+    let mut builder = BatchBuilder::default();
+    let kind = SettleKind::DeadLetter { error: String::new() };
+    builder.add(&Command::Settle(Settle { path: PATH, items: vec![item(partition, seq.get(), delivery.get(), kind)] }));
+    apply(&mut shard, &mut builder);
+    shard.check();
+    shard
+}
+
+#[test]
+fn p11_a_dead_letter_topic_that_does_not_fit_its_source_is_refused() {
+    let good = with_a_dead_letter();
+    assert_eq!(Shard::from_image(encoded(&good)).expect("just written").state(), good.state());
+    let dead = TOPIC.next();
+    let refused = |damage: &dyn Fn(&mut State)| {
+        let mut state = good.state().clone();
+        damage(&mut state);
+        match Shard::from_image(encoded(&Shard::of(state))) {
+            Err(ImageError::DeadLetters { topic, what }) if topic == dead => what,
+            other => panic!("the damage is not seen: {other:?}"),
+        }
+    };
+    let topic = |state: &mut State, id, change: &dyn Fn(&mut Topic)| {
+        change(topic_of(&mut state.topics, id).expect("it is there"));
+    };
+    let renamed = |state: &mut State| topic(state, TOPIC, &|topic| topic.name = "Offers".to_owned());
+    assert_eq!(refused(&renamed), "source");
+    let limited = SettingsPatch { values: vec![(Setting::Partitions, 2), (Setting::MaxAttempts, 3)] };
+    let limited = |state: &mut State| topic(state, dead, &|topic| topic.settings = TopicSettings::new(&limited));
+    assert_eq!(refused(&limited), "max_attempts");
+    let of_group = |state: &mut State| {
+        let topic = TopicSettings::new(&SettingsPatch { values: vec![(Setting::MaxAttempts, 3)] });
+        state.paths.get_mut(&PATH.next()).expect("its own book").settings =
+            GroupSettings::new(&topic, &SettingsPatch::default());
+    };
+    assert_eq!(refused(&of_group), "max_attempts of a group");
+    let without_book = |state: &mut State| drop(state.paths.remove(&PATH.next()));
+    assert_eq!(refused(&without_book), "group");
 }
