@@ -36,6 +36,8 @@ fn p4_a_message_that_a_command_rejects_or_never_takes_is_dead_with_its_reason_al
     let listed = "0\t1\trejected\t1\torders/billing 0:2\tnever\n0\t2\tnacked\t2\torders/billing 0:3\tlater\n";
     assert_eq!(broker.rows(&["dlq", "list", "orders"]), listed);
     broker.kill();
+    let verified = support::run(&["verify", &broker.data_dir()]);
+    assert_eq!(verified.code, Some(0), "{}{}", verified.stdout, verified.stderr);
     broker.restart();
     assert_eq!(broker.rows(&["dlq", "list", "orders"]), listed, "P1");
     let peeked = broker.rows(&["dlq", "peek", "orders", "--from", "2"]);

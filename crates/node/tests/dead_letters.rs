@@ -173,7 +173,7 @@ fn p4_dead_letters_are_consumed_like_any_message_and_wait_for_their_bytes() {
         let dead = dead_letters_of(&rig, "orders");
         rig.ask(CONNECTION, vec![subscribe(dead, "default", 2, 80, 10)]).expect("no crash");
         assert_eq!(number_of_dead(&rig.take_deliveries()), [1]);
-        rig.slow = true;
+        (rig.slow, rig.writes_late) = (true, true);
         // One after the other, so that the second dies in the batch that delivers the dead letter of the first.
         for delivery in &delivered[1..] {
             rig.ask(CONNECTION, vec![settle(1, delivery, reject("later"))]).expect("no crash");

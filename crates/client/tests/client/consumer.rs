@@ -65,7 +65,11 @@ async fn p8_behind_a_dead_letter_its_key_goes_on_with_new_deliveries() {
     let mut consumer = client.consumer("orders", "billing", ConsumerOptions::default()).await.unwrap();
     let settler = consumer.settler();
     let first = next(&mut consumer).await;
+    fake.state().is_paused = true;
     assert_eq!(settler.dead_letter(&first, "broken").await, Ok(SettleOutcome::Done));
+    assert!(has_none(&mut consumer).await, "the first deliveries of a2 and a3 have ended");
+    fake.state().is_paused = false;
+    fake.state().deliver();
     for expected in ["a2", "a3"] {
         let delivery = next(&mut consumer).await;
         assert_eq!((text(&delivery), delivery.cause), (expected, Cause::Released));

@@ -127,6 +127,8 @@ pub(crate) struct State {
     /// The answers that settles get by themselves, by delivery.
     ended_by: BTreeMap<u64, SettleKind>,
     pub(crate) lease_ms: u32,
+    /// Whether nothing is pushed for now.
+    pub(crate) is_paused: bool,
 }
 
 #[derive(Clone, Copy)]
@@ -464,6 +466,9 @@ impl State {
 
     /// Pushes what the members' credit allows.
     pub(crate) fn deliver(&mut self) {
+        if self.is_paused {
+            return;
+        }
         for (id, member) in self.members.clone() {
             if !self.outlets.contains_key(&member.connection) {
                 continue;

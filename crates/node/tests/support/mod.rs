@@ -47,6 +47,8 @@ pub(crate) struct Rig {
     pub(crate) left_bytes: u64,
     /// What the journal was told to let go: up to which entry, bytes kept, whether spares go.
     pub(crate) releases: Vec<(u64, u64, bool)>,
+    /// Whether also the bytes of segments come no earlier than the word that they are written. Without checkpoints only.
+    pub(crate) writes_late: bool,
     /// Whether the start went on from a checkpoint.
     pub(crate) from_checkpoint: bool,
     /// Checkpoints taken since the start.
@@ -84,7 +86,7 @@ pub(crate) enum Doing {
 #[derive(Default)]
 struct UnderWay {
     journal: Option<(u64, JournalBatch)>,
-    written: VecDeque<u64>,
+    written: VecDeque<(u64, Vec<SegmentWork>)>,
     reads: VecDeque<(u64, ReadJob)>,
 }
 
@@ -192,7 +194,8 @@ impl Rig {
             Journal::recover(shared, &data_dir, journal_options, membership, covered, &mut on_batch)
                 .map_err(crashed)?;
         let (node, left) = finish(recovery, &options).map_err(crashed)?;
-        let under_way = UnderWay { written: left.into_iter().collect(), ..UnderWay::default() };
+        let under_way =
+            UnderWay { written: left.into_iter().map(|ticket| (ticket, Vec::new())).collect(), ..UnderWay::default() };
         let left_bytes = node.gauges().unwritten_bytes;
         let reader = segments.reader();
         let mut rig = Self {
@@ -204,6 +207,7 @@ impl Rig {
             pulls: Vec::new(),
             queries: BTreeMap::new(),
             slow: false,
+            writes_late: false,
             checkpoints: 0,
             from_checkpoint: covered.is_some(),
             record_reads: 0,
@@ -236,14 +240,15 @@ impl Rig {
                     self.unless_slow(Self::finish_journal)?;
                 }
                 Output::Segments { ticket, work } => {
-                    // The bytes are written at once, as a read must find them; the word that they are comes later.
+                    // Mostly the bytes are written at once, and only the word that they are comes later.
+                    let (now, later) = if self.writes_late { (Vec::new(), work) } else { (work, Vec::new()) };
                     let begun = self.disk.operations();
-                    take(&mut self.segments, work)?;
-                    if !self.no_room {
+                    take(&mut self.segments, now)?;
+                    if !self.no_room && !self.writes_late {
                         self.segments.flush().map_err(crashed)?;
                     }
                     self.note(begun, Doing::Segments);
-                    self.under_way.written.push_back(ticket);
+                    self.under_way.written.push_back((ticket, later));
                     self.unless_slow(Self::finish_segments)?;
                 }
                 Output::Read { ticket, job } => {
@@ -357,8 +362,9 @@ impl Rig {
         if self.no_room {
             return Ok(false);
         }
+        let Some((ticket, work)) = self.under_way.written.pop_front() else { return Ok(false) };
+        take(&mut self.segments, work)?;
         self.segments.flush().map_err(crashed)?;
-        let Some(ticket) = self.under_way.written.pop_front() else { return Ok(false) };
         self.node.handle_segments_written(self.now, ticket);
         Ok(true)
     }

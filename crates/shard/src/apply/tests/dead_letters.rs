@@ -127,6 +127,21 @@ fn p4_the_command_that_settles_a_dead_message_stores_its_dead_letter() {
 }
 
 #[test]
+fn p8_what_is_leased_behind_a_dead_message_is_given_back_without_its_error_text() {
+    let mut bench = Bench::ready();
+    bench.publish(1..3, b"k", b"poison");
+    let leases = bench.deliver(MEMBER, 9)[0].leases.clone();
+    let (_, effects) = bench.settle_on(PATH, 1, leases[0].delivery_id, reject("broken"));
+    let told: Vec<_> = effects
+        .iter()
+        .filter_map(|effect| if let Effect::Ledger(ledger) = effect { Some(&ledger.event) } else { None })
+        .map(|event| (event.kind, event.first_seq.get(), event.detail.as_str()))
+        .collect();
+    let dead = (LedgerKind::Dead(Death::Rejected), 1, "sequence 1 of $dlq.orders: broken");
+    assert_eq!(told, [dead, (LedgerKind::LeaseEnded(Cause::Released), 2, "")]);
+}
+
+#[test]
 fn p4_leases_that_end_by_themselves_use_attempts_up_too() {
     for (lost, cause) in [(true, Cause::ConsumerLost), (false, Cause::LeaseExpired)] {
         let mut bench = Bench::ready();
