@@ -190,6 +190,26 @@ fn p4_dead_letters_are_consumed_like_any_message_and_wait_for_their_bytes() {
     }
 }
 
+#[test]
+fn p4_a_peek_waits_for_dead_letters_that_are_not_written_yet() {
+    let mut rig = rig();
+    with_messages(&mut rig, 1..2, b"");
+    let delivered = rig.take_deliveries();
+    (rig.slow, rig.writes_late) = (true, true);
+    rig.ask(CONNECTION, vec![settle(1, &delivered[0], reject("broken"))]).expect("no crash");
+    assert!(rig.finish_journal().expect("no crash"));
+    rig.pump().expect("no crash");
+    let before = rig.record_reads;
+    let topic = "$dlq.orders".to_owned();
+    let question = Query::Peek { topic, partition: Partition::ZERO, from: Seq::FIRST, max: 9 };
+    rig.node.handle_query(rig.now, 99, question);
+    rig.pump().expect("no crash");
+    assert_eq!(rig.record_reads, before, "there is nothing to read yet");
+    rig.catch_up().expect("no crash");
+    let found = rig.queries.remove(&99).expect("it is answered").result;
+    assert!(matches!(&found, Ok(QueryAnswer::Peek(view)) if view.messages.len() == 1), "{found:?}");
+}
+
 /// The values of dead letters.
 fn number_of_dead(delivered: &[Delivery]) -> Vec<u64> {
     let value = |delivery: &Delivery| {

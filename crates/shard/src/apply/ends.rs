@@ -7,6 +7,7 @@ use crate::ledger::LedgerKind;
 use crate::state::State;
 use mortarmq_delivery::{Death, End, Ended, Grant};
 use mortarmq_types::{Cause, DeliveryId, Partition, PathId};
+use std::borrow::Cow;
 
 /// Books deliveries of one path and partition that ended in one step. `detail` is the error text, if one was given.
 ///
@@ -33,11 +34,11 @@ pub(super) fn book(
                 member.held_bytes.checked_sub(u64::from(end.size_bytes)).expect("invariant 3: its bytes are held");
         }
     }
-    let details: Vec<String> = ended
+    let details: Vec<Cow<'_, str>> = ended
         .iter()
-        .map(|end| match end.end {
-            End::Dead(death) => dead_letter::store(state, id, partition, end, death, text_of(end, detail), effects),
-            End::Acked | End::Ended(_) | End::Held => text_of(end, detail).to_owned(),
+        .map(|end| match (end.end, text_of(end, detail)) {
+            (End::Dead(death), text) => dead_letter::store(state, id, partition, end, death, text, effects).into(),
+            (End::Acked | End::Ended(_) | End::Held, text) => text.into(),
         })
         .collect();
     let happened = ended.iter().zip(&details).map(|(end, detail)| happened(end, detail));
