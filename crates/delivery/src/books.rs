@@ -36,7 +36,7 @@ impl PathPartition {
     /// The books, given the partition's last sequence.
     ///
     /// `produced` follows from where the path started; `depth` is counted apart from it, as what was not offered yet plus
-    /// the unsettled below the position. So the two sides meet only if nothing was lost or counted twice.
+    /// the unsettled that were offered. So the two sides meet only if nothing was lost or counted twice.
     ///
     /// # Source
     /// P9; DESIGN section 1, "Depth".
@@ -48,7 +48,7 @@ impl PathPartition {
             delivered: self.delivered,
             dropped: self.dropped_by.iter().sum(),
             dlq: self.dlq,
-            depth: end.above(self.position) + self.entries.len() as u64,
+            depth: end.above(self.position) - self.ahead + self.entries.len() as u64,
         }
     }
 
@@ -67,10 +67,18 @@ impl PathPartition {
     /// The lowest sequence that is not settled; `last_seq` + 1 if all are.
     #[must_use]
     pub fn floor(&self, last_seq: Seq) -> Seq {
-        match self.entries.get_min() {
-            Some((seq, _)) => *seq,
-            None => self.position.min(end_of(last_seq)),
+        let lowest = self.entries.get_min().map(|(seq, _)| *seq);
+        if let Some(seq) = lowest.filter(|seq| *seq < self.position) {
+            return seq;
         }
+        let mut next = self.position;
+        for mark in self.settled_ahead.iter() {
+            if *mark != next {
+                break;
+            }
+            next = next.next();
+        }
+        lowest.map_or(next, |seq| seq.min(next)).min(end_of(last_seq))
     }
 }
 

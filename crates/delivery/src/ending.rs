@@ -182,6 +182,8 @@ impl PathPartition {
             self.end_one(follower, Failure::Follower, rules, now, ended);
             count = count.saturating_add(1);
         }
+        // Nothing of the key is leased in key order any more, so its earliest moves if it waits.
+        self.free_head(key);
         count
     }
 
@@ -198,6 +200,10 @@ impl PathPartition {
     pub(crate) fn forget_lease(&mut self, seq: Seq, lease: &Lease) {
         let had_deadline = self.deadlines.remove(&(lease.deadline, seq));
         let had_holder = self.holders.remove(&(lease.member, seq));
+        if lease.ordered {
+            let key = self.entry(seq).key_hash;
+            self.leased_keys.remove(&(key, seq));
+        }
         assert!(had_deadline && had_holder, "P5: the lease {} of message {seq} is not indexed", lease.delivery_id);
     }
 
@@ -263,7 +269,9 @@ impl PathPartition {
         let entry = self.entry_mut(seq);
         entry.state = State::Waiting;
         let key = entry.key_hash;
-        if !self.is_held_back(key, seq) {
+        if self.has_queue(key) {
+            self.free_head(key);
+        } else {
             self.ready.insert(seq);
         }
     }

@@ -70,6 +70,11 @@ impl Entry {
         }
     }
 
+    /// The entry of a message that the path is obliged to deliver once more: attempts start again.
+    pub(crate) const fn replayed(fact: Fact) -> Self {
+        Self { cause: Cause::Replayed, ..Self::new(fact) }
+    }
+
     /// The lease, if the message is leased.
     #[must_use]
     pub const fn lease(&self) -> Option<&Lease> {
@@ -89,11 +94,24 @@ impl Entry {
     /// Only the last two deliveries are known by name; that an older number was this message's is taken on trust, as the
     /// answer that rests on it changes nothing.
     pub(crate) fn was_delivered_after(&self, delivery_id: DeliveryId) -> bool {
-        if delivery_id == DeliveryId::ZERO || self.previous == DeliveryId::ZERO {
+        // A first delivery has none before it; one of a replay has those of before the replay.
+        if delivery_id == DeliveryId::ZERO || self.cause == Cause::First {
             return false;
         }
         let latest = self.lease().map_or(self.previous, |lease| lease.delivery_id);
         delivery_id < latest
+    }
+
+    /// Whether an unsettled message may stand before this lease of its key, which was granted in key order: it was leased
+    /// together with it, or came back since and waits (invariant 6).
+    pub(crate) fn may_precede(&self, lease: &Lease) -> bool {
+        match &self.state {
+            State::Leased(earlier) => {
+                earlier.ordered && earlier.member == lease.member && earlier.delivery_id < lease.delivery_id
+            }
+            State::Waiting => matches!(self.cause, Cause::Replayed | Cause::Redriven),
+            State::Scheduled { .. } | State::Held => false,
+        }
     }
 
     /// Turns the description of the delivery that ended into that of the next one (P7).

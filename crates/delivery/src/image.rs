@@ -11,26 +11,32 @@
 //! | order | 1 | the order in force: 0 none, 1 by key | a key queue where none was kept, or none where it was (P8) |
 //! | start | 8 | the first sequence owed, at least 1 | books that begin elsewhere (P9) |
 //! | position | 8 | all below was offered, sequence | messages skipped or offered again as new (P4, P10) |
-//! | delivered | 8 | messages acked | an entry lost with the bytes: delivered + dropped + dlq + entries must be position − start + again (P9) |
+//! | replay_end | 8 | the highest position ever, at least `position` | a replay cut off, or first deliveries told as replays (P7) |
+//! | delivered | 8 | messages acked | an entry lost with the bytes: delivered + dropped + dlq + entries must be replay_end − start + again less what is to be replayed (P9) |
 //! | dropped | 7 × 8 | messages that left by a stated rule, by number of reason | counters that fall (P10) |
 //! | dlq | 8 | messages moved to the dead-letter topic | the same |
 //! | again | 8 | messages that the path was obliged to deliver once more | the same |
 //! | retries | 7 × 8 | deliveries after a message's first, by number of cause; 0 for `first` | counters that fall (P10) |
 //! | entry count | 8 | entries that follow | entries cut off at the end |
-//! | entries | n | unsettled messages below the position, by rising sequence | a message forgotten (P4) |
+//! | entries | n | unsettled messages that were offered, by rising sequence | a message forgotten (P4) |
 //! | run count | 8 | runs that follow | runs cut off at the end |
 //! | runs | n × 33 | settles that may be repeated, by rising delivery | a repeated ack refused after a restart (P6) |
+//! | mark count | 8 | marks that follow | marks cut off at the end |
+//! | marks | n × 8 | messages from `position` to `replay_end` that were settled since the position moved back, by rising sequence | a settled message replayed (P6) |
+//! | move | 1 | what goes on: 0 nothing, 1 a purge, 2 a seek forwards, 3 a seek backwards | a purge that stops half-way (P4) |
+//! | to | 8 | if something goes on: where to | the same |
+//! | from | 8 | if something goes on: what lies below was looked at | the same |
 //!
 //! An entry:
 //!
 //! | field | bytes | meaning, unit | guards against |
 //! |---|---|---|---|
-//! | seq | 8 | the message, in start..position | |
+//! | seq | 8 | the message, in start..replay_end | |
 //! | key_hash | 8 | its key, 0 without one | a later message of the key overtaking it (P8) |
 //! | size_bytes | 4 | key, headers and value, bytes | a byte window that is over- or undercounted |
 //! | attempt | 4 | this or the next attempt, at least 1 | attempts that start again |
 //! | cause | 1 | number of the cause of this or the next delivery | a delivery without explanation (P7) |
-//! | previous | 8 | the delivery before, 0 exactly for cause `first` | the same (P7) |
+//! | previous | 8 | the delivery before, 0 exactly for the causes `first` and `replayed` | the same (P7) |
 //! | given_back | 2 | releases in a row | a message that spins |
 //! | state | 1 | 0 waiting, 1 scheduled, 2 leased, 3 held | |
 //! | due | 8 | scheduled only: cluster time, ms | a retry that never comes (P4) |
@@ -45,19 +51,21 @@
 //! | field | bytes | meaning, unit | guards against |
 //! |---|---|---|---|
 //! | first_delivery | 8 | the lowest delivery of the run | |
-//! | first_seq | 8 | its message, in start..position | an answer given to another message |
+//! | first_seq | 8 | its message, in start..replay_end | an answer given to another message |
 //! | count | 8 | deliveries and messages, at least 1 | runs that overlap |
 //! | kind | 1 | 0 ack, 1 nack, 2 release, 3 dead letter | a settle repeated as another kind |
 //! | opened | 8 | when the oldest was settled, cluster time, ms | a window of less than a minute |
 
-use std::collections::BTreeMap;
+mod moves;
+mod restore;
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
-use imbl::OrdMap;
+use imbl::{OrdMap, OrdSet};
 use mortarmq_types::{Attempt, Cause, ClusterTime, DeliveryId, DropReason, KeyHash, LeaseTime, MemberId, Seq};
 
 use crate::{
     entry::{Entry, Lease, State},
+    moves::Moving,
     path_partition::PathPartition,
     rules::{Grant, Order},
     runs::{Kind, Run, Runs},
@@ -94,6 +102,9 @@ pub struct PathPartitionImage {
     order: Order,
     start: Seq,
     position: Seq,
+    replay_end: Seq,
+    settled_ahead: OrdSet<Seq>,
+    moving: Option<Moving>,
     delivered: u64,
     dropped_by: [u64; DropReason::ALL.len()],
     dlq: u64,
@@ -113,6 +124,7 @@ impl PathPartitionImage {
         });
         out.put_u64(self.start.get());
         out.put_u64(self.position.get());
+        out.put_u64(self.replay_end.get());
         out.put_u64(self.delivered);
         for dropped in self.dropped_by {
             out.put_u64(dropped);
@@ -130,6 +142,7 @@ impl PathPartitionImage {
         for (first, run) in &self.runs {
             put_run(out, *first, run);
         }
+        moves::put(out, &self.settled_ahead, self.moving);
     }
 }
 
@@ -141,6 +154,9 @@ impl PathPartition {
             order: self.order,
             start: self.start,
             position: self.position,
+            replay_end: self.replay_end,
+            settled_ahead: self.settled_ahead.clone(),
+            moving: self.moving,
             delivered: self.delivered,
             dropped_by: self.dropped_by,
             dlq: self.dlq,
@@ -152,7 +168,7 @@ impl PathPartition {
     }
 
     /// Takes a state off the front of the bytes and makes its indexes. What comes out passes [`Self::check`] for any last
-    /// sequence from its position on.
+    /// sequence from what it has [reached](Self::reached) on.
     ///
     /// # Errors
     /// When the bytes are none that [`PathPartitionImage::encode`] could have written; what is left of them is then undefined.
@@ -169,6 +185,7 @@ impl PathPartition {
         };
         let start = Seq::new(fields.u64_in("start", Seq::FIRST.get(), NUMBER_MAX)?);
         let position = Seq::new(fields.u64_in("position", start.get(), NUMBER_MAX)?);
+        let replay_end = Seq::new(fields.u64_in("replay_end", position.get(), NUMBER_MAX)?);
         let delivered = fields.u64_in("delivered", 0, NUMBER_MAX)?;
         let mut dropped_by = [0; DropReason::ALL.len()];
         for dropped in &mut dropped_by {
@@ -182,71 +199,14 @@ impl PathPartition {
             let most = if *cause == Cause::First { 0 } else { NUMBER_MAX };
             *retries = fields.u64_in("retries", 0, most)?;
         }
-        let entries = take_entries(&mut fields, start, position)?;
-        // Each is at most NUMBER_MAX, a quarter of what 64 bits hold.
-        let settled = u128::from(delivered) + u128::from(dropped_by.iter().sum::<u64>()) + u128::from(dlq);
-        if settled + entries.len() as u128 != u128::from(position.above(start)) + u128::from(again) {
-            return Err(ImageError::Field { field: "delivered", found: delivered });
-        }
-        let runs = Runs::restore(take_runs(&mut fields, start, position)?);
-        let mut path =
-            Self { position, order, runs, delivered, dropped_by, dlq, again, retries_by, ..Self::new(start) };
-        path.index(&entries)?;
-        path.entries = entries.into_iter().collect();
-        path.check_settled()?;
+        let entries = take_entries(&mut fields, start, replay_end)?;
+        let runs = Runs::restore(take_runs(&mut fields, start, replay_end)?);
+        let settled_ahead = moves::take_marks(&mut fields, position, replay_end)?;
+        let moving = moves::take_moving(&mut fields, position)?;
+        let mut path = Self { position, replay_end, moving, order, runs, delivered, ..Self::new(start) };
+        (path.dropped_by, path.dlq, path.again, path.retries_by) = (dropped_by, dlq, again, retries_by);
+        path.restore(entries, settled_ahead)?;
         Ok(path)
-    }
-
-    /// Makes the indexes of these entries, which come by rising sequence.
-    fn index(&mut self, entries: &[(Seq, Entry)]) -> Result<(), ImageError> {
-        let (mut keyed, mut ready, mut schedule) = (Vec::new(), Vec::new(), Vec::new());
-        let (mut deadlines, mut holders, mut held) = (Vec::new(), Vec::new(), Vec::new());
-        let mut ahead: BTreeMap<KeyHash, &Entry> = BTreeMap::new();
-        for (seq, entry) in entries {
-            let mut before = None;
-            if self.order == Order::Key && entry.key_hash.is_some() {
-                keyed.push((entry.key_hash, *seq));
-                before = ahead.insert(entry.key_hash, entry);
-            }
-            match &entry.state {
-                State::Waiting if before.is_none() => ready.push(*seq),
-                State::Waiting => {}
-                State::Held => held.push(*seq),
-                State::Scheduled { due } => schedule.push((*due, *seq)),
-                State::Leased(lease) => {
-                    if lease.ordered && (self.order == Order::None || before.is_some_and(|ahead| !leads(ahead, lease)))
-                    {
-                        return Err(ImageError::Field { field: "ordered", found: 1 });
-                    }
-                    deadlines.push((lease.deadline, *seq));
-                    holders.push((lease.member, *seq));
-                }
-            }
-        }
-        self.keyed = keyed.into_iter().collect();
-        self.ready = ready.into_iter().collect();
-        self.schedule = schedule.into_iter().collect();
-        self.deadlines = deadlines.into_iter().collect();
-        self.holders = holders.into_iter().collect();
-        self.held = held.into_iter().collect();
-        Ok(())
-    }
-
-    /// Checks that live deliveries are distinct and not settled, and that no acked message is owed (P5, P6).
-    fn check_settled(&self) -> Result<(), ImageError> {
-        let mut live: Vec<DeliveryId> =
-            self.entries.values().filter_map(Entry::lease).map(|lease| lease.delivery_id).collect();
-        live.sort_unstable();
-        let twice = live.windows(2).find(|pair| pair[0] == pair[1]).map(|pair| pair[0]);
-        if let Some(wrong) = twice.or_else(|| live.iter().copied().find(|id| self.runs.holds(*id))) {
-            return Err(ImageError::Field { field: "delivery_id", found: wrong.get() });
-        }
-        for (_, run) in self.runs.iter().filter(|(_, run)| run.kind == Kind::Ack) {
-            if let Some((seq, _)) = self.entries.range(run.first_seq..run.first_seq.plus(run.count)).next() {
-                return Err(ImageError::Field { field: "seq", found: seq.get() });
-            }
-        }
-        Ok(())
     }
 }
 
@@ -312,11 +272,11 @@ fn take_entry(fields: &mut Fields<'_>) -> Result<Entry, ImageError> {
     let cause = Cause::from_number(number).ok_or(ImageError::Field { field: "cause", found: u64::from(number) })?;
     // A cause that counts has used up an attempt; a message that was never delivered is at its first.
     let least = if cause.counts() { Attempt::new(2) } else { Attempt::FIRST };
-    if attempt < least || (cause == Cause::First && attempt != Attempt::FIRST) {
+    if attempt < least || (previous_is_none(cause) && attempt != Attempt::FIRST) {
         return Err(ImageError::Field { field: "attempt", found: u64::from(attempt.get()) });
     }
     let previous = DeliveryId::new(fields.u64_in("previous", 0, NUMBER_MAX)?);
-    if (previous == DeliveryId::ZERO) != (cause == Cause::First) {
+    if (previous == DeliveryId::ZERO) != previous_is_none(cause) {
         return Err(ImageError::Field { field: "previous", found: previous.get() });
     }
     let given_back = fields.u16()?;
@@ -332,6 +292,11 @@ fn take_entry(fields: &mut Fields<'_>) -> Result<Entry, ImageError> {
         found => return Err(ImageError::Field { field: "state", found: u64::from(found) }),
     };
     Ok(Entry { key_hash, size_bytes, attempt, cause, previous, given_back, state })
+}
+
+/// Whether a delivery for this cause has none before it: it is the first, or the first since a replay.
+const fn previous_is_none(cause: Cause) -> bool {
+    matches!(cause, Cause::First | Cause::Replayed)
 }
 
 fn take_lease(fields: &mut Fields<'_>, previous: DeliveryId) -> Result<Lease, ImageError> {
@@ -375,13 +340,6 @@ fn take_runs(fields: &mut Fields<'_>, start: Seq, position: Seq) -> Result<Vec<(
         runs.push((DeliveryId::new(first), Run { first_seq, count: run_count, kind, opened }));
     }
     Ok(runs)
-}
-
-/// Whether a lease granted in key order may stand behind this message of its key (invariant 6).
-fn leads(ahead: &Entry, lease: &Lease) -> bool {
-    ahead.lease().is_some_and(|earlier| {
-        earlier.ordered && earlier.member == lease.member && earlier.delivery_id < lease.delivery_id
-    })
 }
 
 /// Checked reading of fields.

@@ -1,8 +1,11 @@
 //! Order by key: which message of a key may leave, and which end together (P8).
 //!
 //! Under [`Order::Key`] every unsettled keyed message stands in its key's queue, lowest sequence first. Only the head can
-//! be leased, and what one call leases behind it. Under [`Order::None`] the queues are empty, so nothing is ever held
-//! back and nothing follows: no caller asks which order is in force.
+//! be leased, once nothing of the key is leased any more, and what one call leases behind it. Under [`Order::None`] the
+//! queues are empty, so nothing is ever held back and nothing follows: no caller asks which order is in force.
+//!
+//! A message that an operator brings back joins its key's queue when it is offered again. It may stand before messages
+//! that are leased: it waits for those, and what waits behind it waits for it.
 
 use std::ops::Bound;
 
@@ -25,6 +28,7 @@ impl PathPartition {
         }
         self.order = order;
         self.keyed.clear();
+        self.leased_keys.clear();
         self.ready.clear();
         for (seq, entry) in &self.entries.clone() {
             if entry.lease().is_some_and(|lease| lease.ordered)
@@ -39,7 +43,7 @@ impl PathPartition {
         }
     }
 
-    /// Adds a message to the end of its key's queue.
+    /// Adds a message to its key's queue.
     pub(crate) fn join_key(&mut self, key: KeyHash, seq: Seq) {
         join(&mut self.keyed, self.order, key, seq);
     }
@@ -49,6 +53,14 @@ impl PathPartition {
         if !self.keyed.remove(&(key, seq)) {
             return;
         }
+        self.free_head(key);
+    }
+
+    /// Lets the head of a key's queue move if it waits and nothing of its key is leased in key order.
+    pub(crate) fn free_head(&mut self, key: KeyHash) {
+        if self.leased_of_key(key).is_some() {
+            return;
+        }
         if let Some(head) = self.head_of_key(key)
             && self.entries.get(&head).is_some_and(Entry::is_waiting)
         {
@@ -56,41 +68,44 @@ impl PathPartition {
         }
     }
 
-    /// Whether an earlier message of the key is unsettled.
-    pub(crate) fn is_held_back(&self, key: KeyHash, seq: Seq) -> bool {
-        self.head_of_key(key).is_some_and(|head| head < seq)
+    /// Whether messages of this key stand in a queue.
+    pub(crate) fn has_queue(&self, key: KeyHash) -> bool {
+        self.order == Order::Key && key.is_some()
     }
 
-    /// Whether a message that was never offered must wait for its key.
+    /// Whether a message at the position must wait for its key.
     ///
-    /// It need not if all that is unsettled before it was leased by the call that asks, whose deliveries are numbered
-    /// above `before`. Such a call leases a key from its head on, so looking at the last of the queue is enough.
-    pub(crate) fn must_wait(&self, key: KeyHash, before: DeliveryId) -> bool {
-        let Some((_, last)) = self.keyed.range((key, Seq::ZERO)..=(key, Seq::MAX)).next_back() else { return false };
-        let lease = self.entries.get(last).and_then(Entry::lease);
-        lease.is_none_or(|lease| lease.delivery_id <= before)
+    /// It need not if all that is unsettled before it, and all that is leased of its key, was leased by the call that asks,
+    /// whose deliveries are numbered above `before`. Such a call leases a key from its head on, and what is leased of a
+    /// key was leased together, so looking at the last before it and at any lease is enough.
+    pub(crate) fn must_wait(&self, key: KeyHash, seq: Seq, before: DeliveryId) -> bool {
+        let is_older =
+            |seq: &Seq| self.entries.get(seq).and_then(Entry::lease).is_none_or(|lease| lease.delivery_id <= before);
+        let last = self.keyed.range((key, Seq::ZERO)..(key, seq)).next_back().map(|(_, last)| *last);
+        last.is_some_and(|last| is_older(&last)) || self.leased_of_key(key).is_some_and(|leased| is_older(&leased))
+    }
+
+    /// The lowest message of the key whose lease was granted in key order.
+    pub(crate) fn leased_of_key(&self, key: KeyHash) -> Option<Seq> {
+        self.leased_keys.range((key, Seq::ZERO)..=(key, Seq::MAX)).next().map(|(_, seq)| *seq)
     }
 
     /// The next unsettled message of the key after this one.
     pub(crate) fn next_of_key(&self, key: KeyHash, seq: Seq) -> Option<Seq> {
-        self.after_in_key(key, seq).next()
+        let bounds = (Bound::Excluded((key, seq)), Bound::Included((key, Seq::MAX)));
+        self.keyed.range(bounds).next().map(|(_, seq)| *seq)
     }
 
     /// The messages of the key that were leased together with this one and come after it.
     ///
-    /// They stand right behind it: invariant 6 leaves no room for anything else between two of them.
+    /// All that is leased of a key in key order was leased together (invariant 6).
     pub(crate) fn followers(&self, key: KeyHash, seq: Seq) -> Vec<Seq> {
-        let is_together = |seq: &Seq| self.entries.get(seq).and_then(Entry::lease).is_some_and(|lease| lease.ordered);
-        self.after_in_key(key, seq).take_while(is_together).collect()
+        let bounds = (Bound::Excluded((key, seq)), Bound::Included((key, Seq::MAX)));
+        self.leased_keys.range(bounds).map(|(_, seq)| *seq).collect()
     }
 
     fn head_of_key(&self, key: KeyHash) -> Option<Seq> {
         self.keyed.range((key, Seq::ZERO)..=(key, Seq::MAX)).next().map(|(_, seq)| *seq)
-    }
-
-    fn after_in_key(&self, key: KeyHash, seq: Seq) -> impl Iterator<Item = Seq> {
-        let bounds = (Bound::Excluded((key, seq)), Bound::Included((key, Seq::MAX)));
-        self.keyed.range(bounds).map(|(_, seq)| *seq)
     }
 }
 

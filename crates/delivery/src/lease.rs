@@ -125,6 +125,10 @@ impl PathPartition {
         last_delivery_id: &mut DeliveryId,
         leased: &mut Vec<Leased>,
     ) -> LeaseStop {
+        if self.moving.is_some() {
+            // What an operator moves is offered again when it stands where it is to be.
+            return LeaseStop::NothingReady;
+        }
         self.follow_order(rules.order);
         let mut call = Call::new(request, rules, *last_delivery_id);
         let stop = self.serve(&mut call, facts, last_delivery_id, leased);
@@ -161,9 +165,17 @@ impl PathPartition {
             if call.steps_left == 0 {
                 return LeaseStop::StepsSpent;
             }
-            let went_on = match self.ready.first().copied() {
+            // While the path replays, what was not offered again comes before the retries above it (P8).
+            let ready = self.ready.first().copied();
+            let went_on = match ready.filter(|seq| *seq < self.position) {
                 Some(seq) => self.lease_again(seq, call, last_delivery_id, leased),
-                None => self.lease_new(call, facts, last_delivery_id, leased),
+                None => match (self.lease_new(call, facts, last_delivery_id, leased), ready) {
+                    // Only what was offered moves on; nothing would, if it waited for what may not be offered.
+                    (Err(LeaseStop::PassedOverFull), Some(seq)) => {
+                        self.lease_again(seq, call, last_delivery_id, leased)
+                    }
+                    (went_on, _) => went_on,
+                },
             };
             if let Err(stop) = went_on {
                 return stop;
@@ -172,7 +184,7 @@ impl PathPartition {
         }
     }
 
-    /// Leases a message below the position.
+    /// Leases a message that was offered before.
     fn lease_again(
         &mut self,
         seq: Seq,
@@ -186,16 +198,12 @@ impl PathPartition {
             return Err(LeaseStop::LimitReached);
         }
         self.grant(seq, call, last_delivery_id, leased);
-        if let Some(next) = self.next_of_key(key, seq)
-            && self.entry(next).is_waiting()
-        {
-            self.ready.insert(next);
-            call.unlocked.push(next);
-        }
+        self.unlock_next(key, seq, call);
         Ok(())
     }
 
-    /// Leases the message at the position, or passes it over because its key must wait.
+    /// Leases the message at the position, or passes it over because its key must wait. What is there already, or was
+    /// settled since an operator moved the position back, is skipped.
     fn lease_new(
         &mut self,
         call: &mut Call<'_>,
@@ -207,21 +215,39 @@ impl PathPartition {
         if seq > call.request.last_seq {
             return Err(LeaseStop::NothingReady);
         }
+        if self.skip_at_position() {
+            return Ok(());
+        }
         if self.passed_over() >= u64::from(call.rules.max_passed_over) {
             return Err(LeaseStop::PassedOverFull);
         }
         let Some(fact) = facts.fact(seq) else { return Err(LeaseStop::FactsMissing { seq }) };
-        let must_wait = self.must_wait(fact.key_hash, call.before);
+        let must_wait = self.must_wait(fact.key_hash, seq, call.before);
         if !must_wait && !call.has_room_for(fact.size_bytes) {
             return Err(LeaseStop::LimitReached);
         }
-        self.entries.insert(seq, Entry::new(fact));
+        let is_replay = seq < self.replay_end;
+        self.entries.insert(seq, if is_replay { Entry::replayed(fact) } else { Entry::new(fact) });
         self.join_key(fact.key_hash, seq);
-        self.position = seq.next();
+        self.advance_to(seq.next());
         if !must_wait {
             self.grant(seq, call, last_delivery_id, leased);
+            if is_replay {
+                // What stood at the head of its key stands behind it now, and leaves with it or waits for it.
+                self.unlock_next(fact.key_hash, seq, call);
+            }
         }
         Ok(())
+    }
+
+    /// Lets the message behind one that this call leased be leased by this call too.
+    fn unlock_next(&mut self, key: KeyHash, seq: Seq, call: &mut Call<'_>) {
+        if let Some(next) = self.next_of_key(key, seq)
+            && self.entry(next).is_waiting()
+        {
+            self.ready.insert(next);
+            call.unlocked.push(next);
+        }
     }
 
     fn grant(&mut self, seq: Seq, call: &mut Call<'_>, last_delivery_id: &mut DeliveryId, leased: &mut Vec<Leased>) {
@@ -232,12 +258,16 @@ impl PathPartition {
         let ordered = self.order == Order::Key;
         self.ready.remove(&seq);
         let entry = self.entry_mut(seq);
+        let key = entry.key_hash;
         assert!(entry.is_waiting(), "P5: message {seq} is leased while it is {:?}", entry.state);
         assert!(entry.previous < delivery_id, "P10: delivery {delivery_id} of {seq} follows {}", entry.previous);
         entry.state = State::Leased(Lease { delivery_id, member, grant: call.request.grant, deadline, ordered });
         let (attempt, cause, previous, size_bytes) = (entry.attempt, entry.cause, entry.previous, entry.size_bytes);
         self.deadlines.insert((deadline, seq));
         self.holders.insert((member, seq));
+        if self.has_queue(key) {
+            self.leased_keys.insert((key, seq));
+        }
         if cause != Cause::First {
             self.retries_by[usize::from(cause.number())] += 1;
         }

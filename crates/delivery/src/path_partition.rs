@@ -1,27 +1,33 @@
 //! The state of one path in one partition.
 //!
 //! # Invariants
-//! 1. All entries lie between the start and the position, and the position is not above what was published (P10).
+//! 1. All entries lie between the start and the end of the replay, which is at least the position and not above what was
+//!    published (P10).
 //! 2. The leased entries are exactly those with a deadline, and those with a holder (P5).
 //! 3. The scheduled entries are exactly those with a due time.
 //! 4. Under key order the keyed entries are exactly those in a key's queue; otherwise no queue has any.
-//! 5. The ready messages are exactly the waiting ones that no earlier message of their key holds back (P8).
+//! 5. The ready messages are exactly the waiting ones that no earlier message of their key holds back, nor a lease of
+//!    their key that was granted in key order (P8).
 //! 6. Before a lease that was granted in key order, all that is unsettled in its key is leased to the same member, by
-//!    earlier deliveries of key order (P8).
+//!    earlier deliveries of key order, or was brought back since and waits for that lease (P8).
 //! 7. The books balance (P9).
-//! 8. A message is on its first delivery exactly if there is none before; its live delivery is younger than the one
-//!    before, and no two live deliveries have one number (P7).
+//! 8. A message is on its first delivery, or on its first since a replay, exactly if there is none before; its live
+//!    delivery is younger than the one before, and no two live deliveries have one number (P7).
 //! 9. What is remembered of settles is consistent in itself, and names no live delivery (P6).
 //! 10. The held entries are exactly those among the held; each was delivered before (failure rule 3).
+//! 11. What is marked as settled ahead lies between the position and the end of the replay and has no entry; with the
+//!     entries there it is what the position will skip.
+//! 12. The leased keys are exactly the keyed messages whose lease was granted in key order.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use imbl::OrdMap;
+use imbl::{OrdMap, OrdSet};
 use mortarmq_types::{Attempt, Cause, ClusterTime, DeliveryId, DropReason, KeyHash, LeaseTime, MemberId, Seq};
 
 use crate::{
     books::end_of,
     entry::{Entry, State},
+    moves::Moving,
     rules::{Now, Order, PathRules},
     runs::Runs,
 };
@@ -38,14 +44,25 @@ use crate::{
 pub struct PathPartition {
     /// The first sequence the path owes.
     pub(crate) start: Seq,
-    /// All below was offered. It never goes back (P10).
+    /// All below was offered. Only an operator moves it back.
     pub(crate) position: Seq,
-    /// Every message below the position that is not settled.
+    /// The highest position ever; it never goes back (P10). From the position up to here, what has no entry and is not
+    /// marked as settled is replayed.
+    pub(crate) replay_end: Seq,
+    /// Messages above the position that were settled since it moved back: they are not replayed.
+    pub(crate) settled_ahead: OrdSet<Seq>,
+    /// How many messages the position will skip: those marks, and the entries above it.
+    pub(crate) ahead: u64,
+    /// What an operator asked for and is not done.
+    pub(crate) moving: Option<Moving>,
+    /// Every message that was offered and is not settled.
     pub(crate) entries: OrdMap<Seq, Entry>,
     /// The order that the indexes below are made for.
     pub(crate) order: Order,
-    /// The queue of each key: its unsettled messages below the position.
+    /// The queue of each key: its unsettled messages that were offered.
     pub(crate) keyed: BTreeSet<(KeyHash, Seq)>,
+    /// Those of them whose lease was granted in key order.
+    pub(crate) leased_keys: BTreeSet<(KeyHash, Seq)>,
     /// What can be leased now.
     pub(crate) ready: BTreeSet<Seq>,
     /// What waits for a time.
@@ -79,9 +96,14 @@ impl PathPartition {
         Self {
             start,
             position: start,
+            replay_end: start,
+            settled_ahead: OrdSet::new(),
+            ahead: 0,
+            moving: None,
             entries: OrdMap::new(),
             order: Order::Key,
             keyed: BTreeSet::new(),
+            leased_keys: BTreeSet::new(),
             ready: BTreeSet::new(),
             schedule: BTreeSet::new(),
             deadlines: BTreeSet::new(),
@@ -102,10 +124,22 @@ impl PathPartition {
         self.start
     }
 
-    /// The lowest sequence that was never offered.
+    /// The sequence that is looked at next: all below was offered.
     #[must_use]
     pub const fn position(&self) -> Seq {
         self.position
+    }
+
+    /// The lowest sequence that was never offered: the position, unless an operator moved that back.
+    #[must_use]
+    pub const fn replay_end(&self) -> Seq {
+        self.replay_end
+    }
+
+    /// Whether the path still has to settle this message, whether it was offered or not.
+    #[must_use]
+    pub fn owes(&self, seq: Seq) -> bool {
+        self.entries.contains_key(&seq) || (seq >= self.position && !self.settled_ahead.contains(&seq))
     }
 
     /// Live leases.
@@ -131,13 +165,13 @@ impl PathPartition {
         self.held.iter().map(|seq| (*seq, self.entry(*seq).previous))
     }
 
-    /// Unsettled messages below the position.
+    /// Unsettled messages that were offered.
     #[must_use]
     pub fn passed_over(&self) -> u64 {
         self.entries.len() as u64
     }
 
-    /// Messages below the position that could be leased right now.
+    /// Messages that were offered and could be leased right now.
     #[must_use]
     pub fn ready_messages(&self) -> u64 {
         self.ready.len() as u64
@@ -149,11 +183,14 @@ impl PathPartition {
         self.runs.len() as u64
     }
 
-    /// When the next lease ends or the next retry is due, given the sum of all gaps.
+    /// When the next lease ends or the next retry is due, given the sum of all gaps; at once while a move goes on.
     ///
     /// It says nothing of old settles, which may wait to be forgotten until something else happens.
     #[must_use]
     pub fn next_due(&self, gaps_ms: u64) -> Option<ClusterTime> {
+        if self.moving.is_some() {
+            return Some(ClusterTime::ZERO);
+        }
         let lease = self.deadlines.first().map(|(deadline, _)| ClusterTime::new(deadline.get()).after_ms(gaps_ms));
         let retry = self.schedule.first().map(|(due, _)| *due);
         match (lease, retry) {
@@ -168,7 +205,7 @@ impl PathPartition {
         self.entries.get(&seq)
     }
 
-    /// Every message below the position that is not settled, lowest first.
+    /// Every message that was offered and is not settled, lowest first.
     pub fn unsettled(&self) -> impl Iterator<Item = (Seq, &Entry)> {
         self.entries.iter().map(|(seq, entry)| (*seq, entry))
     }
@@ -182,10 +219,9 @@ impl PathPartition {
     /// Whether there is anything to look at for [`Self::lease`]; if not, it would lease nothing and change nothing.
     #[must_use]
     pub fn may_lease(&self, last_seq: Seq, rules: &PathRules, now: Now) -> bool {
-        !self.ready.is_empty()
-            || self.order != rules.order
-            || self.position <= last_seq
-            || self.schedule.first().is_some_and(|(due, _)| *due <= now.cluster)
+        let is_something_due = || self.schedule.first().is_some_and(|(due, _)| *due <= now.cluster);
+        self.moving.is_none()
+            && (!self.ready.is_empty() || self.order != rules.order || self.position <= last_seq || is_something_due())
     }
 
     /// The highest delivery number that is remembered, 0 without any. Looks at every entry and run.
@@ -210,15 +246,34 @@ impl PathPartition {
     pub fn check(&self, last_seq: Seq) {
         self.check_indexes();
         self.check_key_order();
-        let end = end_of(last_seq).max(self.start);
-        assert!(self.position <= end, "invariant 1, P10: position {} passed {last_seq}", self.position);
-        let lowest = self.entries.get_min().map_or(self.position, |(seq, _)| *seq);
-        let highest = self.entries.get_max().map(|(seq, _)| *seq);
-        assert!(self.start <= lowest, "invariant 1: message {lowest} lies below the start {}", self.start);
-        assert!(highest < Some(self.position), "invariant 1: {highest:?} lies above the position {}", self.position);
+        self.check_bounds(last_seq);
         let books = self.books(last_seq);
         assert_eq!(books.difference(), 0, "invariant 7, P9: {books:?}");
         self.check_deliveries();
+    }
+
+    fn check_bounds(&self, last_seq: Seq) {
+        let end = end_of(last_seq).max(self.start);
+        let (position, replay_end) = (self.position, self.replay_end);
+        assert!(replay_end <= end, "invariant 1, P10: position {replay_end} passed {last_seq}");
+        assert!(
+            position <= replay_end,
+            "invariant 1, P10: position {position} passed {replay_end}, where it never was"
+        );
+        let lowest = self.entries.get_min().map_or(position, |(seq, _)| *seq).min(position);
+        let highest = self.entries.get_max().map(|(seq, _)| *seq);
+        assert!(self.start <= lowest, "invariant 1: message {lowest} lies below the start {}", self.start);
+        assert!(highest < Some(replay_end), "invariant 1: {highest:?} lies above what was offered, {replay_end}");
+        let marks = self.settled_ahead.len();
+        let in_place = self.settled_ahead.range(position..replay_end).count();
+        assert_eq!(in_place, marks, "invariant 11: a mark lies outside of {position}..{replay_end}");
+        let is_owed = self.settled_ahead.iter().find(|seq| self.entries.contains_key(*seq));
+        assert_eq!(is_owed, None, "invariant 11, P6: a message is both settled and owed");
+        let skipped = (marks + self.entries.range(position..).count()) as u64;
+        assert_eq!(self.ahead, skipped, "invariant 11: messages that the position will skip");
+        if let Some(moving) = &self.moving {
+            moving.check(position, end);
+        }
     }
 
     fn check_indexes(&self) {
@@ -251,31 +306,34 @@ impl PathPartition {
 
     fn check_key_order(&self) {
         let mut ahead: BTreeMap<KeyHash, &Entry> = BTreeMap::new();
-        let (mut queued, mut ready) = (0, 0);
+        let (mut queued, mut ready, mut leased) = (0, 0, 0);
         for (seq, entry) in &self.entries {
             let has_queue = self.order == Order::Key && entry.key_hash.is_some();
             queued += usize::from(has_queue);
             let is_queued = self.keyed.contains(&(entry.key_hash, *seq));
             assert_eq!(is_queued, has_queue, "invariant 4: message {seq} in the queue of its key");
             let before = if has_queue { ahead.insert(entry.key_hash, entry) } else { None };
-            let is_free = entry.is_waiting() && before.is_none();
+            let is_busy = has_queue && self.leased_of_key(entry.key_hash).is_some();
+            let is_free = entry.is_waiting() && before.is_none() && !is_busy;
             ready += usize::from(is_free);
             assert_eq!(self.ready.contains(seq), is_free, "invariant 5, P8: message {seq} among the ready");
-            if let (Some(lease), Some(before)) = (entry.lease().filter(|lease| lease.ordered), before) {
-                let together = before.lease().is_some_and(|earlier| {
-                    earlier.ordered && earlier.member == lease.member && earlier.delivery_id < lease.delivery_id
-                });
-                assert!(together, "invariant 6, P8: message {seq} overtook {before:?}");
+            let ordered = entry.lease().filter(|lease| lease.ordered);
+            let is_leased = self.leased_keys.contains(&(entry.key_hash, *seq));
+            assert_eq!(is_leased, has_queue && ordered.is_some(), "invariant 12: message {seq} among the leased keys");
+            leased += usize::from(is_leased);
+            if let (Some(lease), Some(before)) = (ordered, before) {
+                assert!(before.may_precede(lease), "invariant 6, P8: message {seq} overtook {before:?}");
             }
         }
         assert_eq!(self.keyed.len(), queued, "invariant 4: queues hold messages that are not there");
         assert_eq!(self.ready.len(), ready, "invariant 5: ready messages that are not there");
+        assert_eq!(self.leased_keys.len(), leased, "invariant 12: leased keys that are not there");
     }
 
     fn check_deliveries(&self) {
         let mut live: BTreeSet<DeliveryId> = BTreeSet::new();
         for (seq, entry) in &self.entries {
-            let is_first = entry.cause == Cause::First;
+            let is_first = matches!(entry.cause, Cause::First | Cause::Replayed);
             assert_eq!(is_first, entry.previous == DeliveryId::ZERO, "invariant 8, P7: {seq} has a cause and no past");
             assert!(entry.attempt >= Attempt::FIRST, "invariant 8, P7: {seq} has attempt 0");
             if let Some(lease) = entry.lease() {
@@ -294,9 +352,13 @@ impl PathPartition {
         self.entries.get(&seq).unwrap_or_else(|| panic!("an index names message {seq}, which has no entry"))
     }
 
-    /// Takes out a message that is settled.
+    /// Takes out a message that is settled. Above the position it leaves a mark, so that it is not replayed (P6).
     pub(crate) fn remove(&mut self, seq: Seq) -> Entry {
-        self.entries.remove(&seq).unwrap_or_else(|| panic!("P6: message {seq} is settled and not there"))
+        let entry = self.entries.remove(&seq).unwrap_or_else(|| panic!("P6: message {seq} is settled and not there"));
+        if seq >= self.position {
+            self.settled_ahead.insert(seq);
+        }
+        entry
     }
 
     /// As [`Self::entry`], to change it.

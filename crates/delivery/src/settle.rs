@@ -80,7 +80,9 @@ impl PathPartition {
             return self.resume_held(seq, delivery_id);
         }
         let lease = self.entries.get(&seq).and_then(Entry::lease).copied();
-        let Some(lease) = lease.filter(|lease| lease.delivery_id == delivery_id) else {
+        // What a purge has still to take away is dropped already.
+        let is_live = |lease: &Lease| lease.delivery_id == delivery_id && !self.is_purged(seq);
+        let Some(lease) = lease.filter(is_live) else {
             return self.answer_settled(seq, delivery_id, how, now);
         };
         if lease.deadline <= now.lease {

@@ -1,10 +1,10 @@
 //! The contract's promises, one by one, as far as one path in one partition keeps them.
 
 use mortarmq_delivery::{
-    Books, Death, End, Ended, Fact, Facts, Grant, LeaseLimits, LeaseRequest, LeaseStop, Leased, Now, Order,
-    PathPartition, PathRules, Settle, SettleError, Settled, State,
+    Books, Death, End, Ended, Fact, Facts, Fate, Grant, LeaseLimits, LeaseRequest, LeaseStop, Leased, MoveCount,
+    MoveUnderWay, Moved, Now, Order, PathPartition, PathRules, Settle, SettleError, Settled, State,
 };
-use mortarmq_types::{Cause, ClusterTime, DeliveryId, KeyHash, LeaseTime, MemberId, Seq};
+use mortarmq_types::{Cause, ClusterTime, DeliveryId, DropReason, KeyHash, LeaseTime, MemberId, Seq};
 
 /// A path with the messages of its partition; sequences start at 1.
 struct Bench {
@@ -107,6 +107,34 @@ impl Bench {
         let done = self.path.end_member(member, cause, &mut budget, &self.rules, now, &mut self.ended);
         self.path.check(self.last_seq());
         done
+    }
+
+    fn purge(&mut self, mut budget: u32) -> (Result<MoveCount, MoveUnderWay>, Vec<Moved>) {
+        let (last_seq, mut moved) = (self.last_seq(), Vec::new());
+        let count = self.path.purge(last_seq, &mut budget, &mut moved, &mut self.ended);
+        self.path.check(last_seq);
+        (count, moved)
+    }
+
+    fn seek(&mut self, to: u64) -> (u64, u64) {
+        let last_seq = self.last_seq();
+        let count = self.path.seek(Seq::new(to), last_seq, &mut 1000, &mut Vec::new(), &mut self.ended);
+        self.path.check(last_seq);
+        let count = count.expect("nothing moves");
+        assert!(!count.is_partial);
+        (count.replayed, count.dropped)
+    }
+
+    fn books(&self) -> (u64, u64, u64, u64) {
+        let books = self.path.books(self.last_seq());
+        assert_eq!(books.difference(), 0, "P9: {books:?}");
+        (books.produced, books.delivered, books.dropped, books.depth)
+    }
+
+    fn lease_all(&mut self, member: MemberId) -> Vec<(u64, Cause, u32, u64)> {
+        let (leased, _) = self.lease_with(member, NO_LIMIT);
+        let told = |one: &Leased| (one.seq.get(), one.cause, one.attempt.get(), one.previous.get());
+        leased.iter().map(told).collect()
     }
 
     /// What ended since the last call: sequence and end.
@@ -655,4 +683,139 @@ fn p10_a_position_never_goes_back() {
         assert_eq!(bench.path.position(), before);
     }
     assert_eq!(bench.path.position(), Seq::new(2));
+}
+
+#[test]
+fn p4_p9_a_purge_drops_all_of_any_backlog_by_arithmetic_and_what_was_offered_step_by_step() {
+    // Goal: a million messages cost nothing, and what costs steps costs no more than the budget. Method: a backlog of
+    // which six are offered; a purge with three steps, then the rest.
+    let mut bench = Bench::with_keys(&vec![0; 1_000_000]);
+    assert_eq!(bench.lease(A, 6), [1, 2, 3, 4, 5, 6]);
+    bench.settle(2, Settle::Ack);
+    bench.settle(4, NACK);
+    let (count, moved) = bench.purge(3);
+    assert_eq!(count, Ok(MoveCount { dropped: 999_999, ..MoveCount::default() }));
+    let fate = Fate::Dropped(DropReason::Purge);
+    let told: Vec<_> = moved.iter().map(|range| (range.first.get(), range.count)).collect();
+    assert_eq!(told, [(7, 999_994), (1, 1), (3, 2)]);
+    assert!(moved.iter().all(|range| range.fate == fate));
+    assert_eq!(bench.books(), (1_000_000, 1, 999_997, 2));
+    // Until it is done nothing is leased, nothing else moves, and a settle finds no delivery.
+    assert_eq!(bench.lease(A, 9), [0; 0]);
+    assert_eq!(bench.purge(9).0, Err(MoveUnderWay));
+    let id = bench.live_id(5);
+    assert_eq!(bench.settle_as(5, id, Settle::Ack), Err(SettleError::Unknown));
+    assert_eq!(bench.path.next_due(0), Some(ClusterTime::ZERO));
+    bench.path.go_on(&mut 9, &mut Vec::new(), &mut bench.ended);
+    bench.path.check(bench.last_seq());
+    assert_eq!(bench.books(), (1_000_000, 1, 999_999, 0));
+    assert_eq!(bench.path.dropped_by(DropReason::Purge), 999_999);
+    // Each live delivery ended once.
+    let ended: Vec<u64> = bench.take_ended().iter().map(|(seq, _)| *seq).collect();
+    assert_eq!(ended, [2, 4, 1, 3, 5, 6]);
+    assert_eq!(bench.settle_as(5, id, Settle::Ack), Err(SettleError::Unknown), "a late settle changes nothing");
+    assert_eq!(bench.lease(A, 9), [0; 0]);
+}
+
+#[test]
+fn p6_p7_what_a_seek_brings_back_says_so_and_what_is_acked_after_it_stays_settled() {
+    let mut bench = Bench::with_keys(&[0, 0, 0, 0]);
+    bench.lease(A, 3);
+    bench.settle(1, Settle::Ack);
+    bench.settle(2, Settle::Ack);
+    assert_eq!(bench.seek(1), (2, 0));
+    assert_eq!(bench.books(), (6, 2, 0, 4));
+    // 3 stays leased; acked now, it is not replayed although the position comes to it again.
+    bench.settle(3, Settle::Ack);
+    let again = [(1, Cause::Replayed, 1, 0), (2, Cause::Replayed, 1, 0), (4, Cause::First, 1, 0)];
+    assert_eq!(bench.lease_all(A), again);
+    bench.settle(1, NACK);
+    assert_eq!(bench.lease_all(A), [(1, Cause::Nacked, 2, 4)], "it follows the replay, not what was before");
+    assert_eq!(bench.path.retries_by(Cause::Replayed), 2);
+    assert_eq!(bench.settle_as(1, 1, Settle::Ack), Ok(Settled::Again), "the ack before the seek is remembered");
+    assert_eq!(bench.settle_as(2, 2, Settle::Release), Err(SettleError::Stale));
+    for seq in [1, 2, 4] {
+        bench.settle(seq, Settle::Ack);
+    }
+    assert_eq!(bench.books(), (6, 6, 0, 0));
+}
+
+#[test]
+fn p8_a_replay_keeps_the_order_of_its_keys_and_waits_for_what_is_leased() {
+    // Goal: what comes back takes its key's turn in the order of the sequences. Method: one key; 1 and 2 are acked, 3 and
+    // 4 leased, 5 was passed over behind them; then back to the start.
+    let mut bench = Bench::with_keys(&[7, 7, 7, 7, 7, 9]);
+    bench.lease(A, 4);
+    bench.settle(1, Settle::Ack);
+    bench.settle(2, Settle::Ack);
+    assert_eq!(bench.lease(B, 9), [6], "5 waits for its key");
+    assert_eq!(bench.seek(1), (2, 0));
+    assert_eq!(bench.lease(B, 9), [0; 0], "1 and 2 wait for what is leased of their key");
+    bench.settle(3, NACK);
+    assert_eq!(bench.take_ended()[2..], [(3, End::Ended(Cause::Nacked)), (4, End::Ended(Cause::Released))]);
+    assert_eq!(bench.lease(B, 1), [1]);
+    assert_eq!(bench.lease(A, 9), [0; 0]);
+    bench.settle(1, Settle::Ack);
+    assert_eq!(bench.lease(A, 9), [2, 3, 4, 5]);
+}
+
+#[test]
+fn p8_while_a_path_replays_a_retry_does_not_overtake_what_is_still_to_be_offered() {
+    let mut bench = Bench::with_keys(&[7, 7, 7]);
+    bench.lease(A, 3);
+    bench.settle(1, Settle::Ack);
+    bench.settle(2, NACK);
+    assert_eq!(bench.seek(1), (1, 0));
+    assert_eq!(bench.lease(A, 1), [1]);
+    assert_eq!(bench.lease(A, 9), [0; 0]);
+    bench.settle(1, Settle::Ack);
+    assert_eq!(bench.lease(A, 9), [2, 3]);
+}
+
+#[test]
+fn p4_p9_several_seeks_in_a_row_owe_and_drop_each_message_once() {
+    let mut bench = Bench::with_keys(&[0; 10]);
+    bench.lease(A, 6);
+    for seq in [1, 2, 3, 5] {
+        bench.settle(seq, Settle::Ack);
+    }
+    assert_eq!(bench.seek(3), (2, 0), "3 and 5; 4 and 6 are unsettled");
+    bench.settle(4, Settle::Ack);
+    assert_eq!(bench.seek(2), (2, 0), "2, and 4 that was acked since");
+    assert_eq!(bench.books(), (14, 5, 0, 9));
+    assert_eq!(bench.seek(5), (0, 3), "2, 3 and 4 are skipped");
+    assert_eq!(bench.seek(5), (0, 0));
+    assert_eq!(bench.seek(99), (0, 5), "5 and what was never offered; 6 is leased");
+    assert_eq!(bench.books(), (14, 5, 8, 1));
+    assert_eq!(bench.path.dropped_by(DropReason::Seek), 8);
+    bench.settle(6, NACK);
+    assert_eq!(bench.lease(B, 9), [6], "what was leased goes on as usual");
+    assert_eq!(bench.seek(1), (9, 0));
+    let seqs: Vec<u64> = bench.lease_all(A).iter().map(|told| told.0).collect();
+    assert_eq!(seqs, [1, 2, 3, 4, 5, 7, 8, 9, 10]);
+}
+
+#[test]
+fn p9_a_path_that_began_late_owes_from_where_it_is_set_back_to() {
+    let mut bench = Bench::with_keys(&[0; 5]);
+    bench.path = PathPartition::new(Seq::new(4));
+    assert_eq!(bench.books(), (2, 0, 0, 2));
+    assert_eq!(bench.seek(2), (2, 0));
+    assert_eq!((bench.books(), bench.path.start()), ((4, 0, 0, 4), Seq::new(2)));
+    let causes: Vec<Cause> = bench.lease_all(A).iter().map(|told| told.1).collect();
+    assert_eq!(causes, [Cause::Replayed, Cause::Replayed, Cause::First, Cause::First]);
+}
+
+#[test]
+fn p4_a_full_window_moves_on_although_a_replay_stands_before_it() {
+    let mut bench = Bench::with_keys(&[0; 5]);
+    bench.rules.max_passed_over = 2;
+    bench.lease(A, 2);
+    bench.settle(1, Settle::Ack);
+    assert_eq!(bench.lease(A, 1), [3]);
+    bench.settle(2, NACK);
+    assert_eq!(bench.seek(1), (1, 0));
+    assert_eq!(bench.lease(A, 9), [2], "1 may not be offered; nothing would move if 2 waited for it");
+    bench.settle(2, Settle::Ack);
+    assert_eq!(bench.lease(A, 9), [1]);
 }

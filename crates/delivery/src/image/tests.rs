@@ -7,6 +7,7 @@ use super::{IMAGE_VERSION, ImageError, NUMBER_MAX, PathPartition};
 use crate::{
     entry::{Lease, State},
     lease::{Fact, Facts, LeaseLimits, LeaseRequest},
+    moves::{MoveKind, Moving},
     rules::{Grant, Now, Order, PathRules},
     runs::Kind,
     settle::{Settle, Settled},
@@ -48,6 +49,17 @@ fn path() -> PathPartition {
     path
 }
 
+/// The same path, set back to its start; 6 was acked since, and a purge has just begun.
+fn moved() -> PathPartition {
+    let (mut path, id) = (path(), DeliveryId::new(6));
+    let (moved, ended) = (&mut Vec::new(), &mut Vec::new());
+    path.seek(Seq::FIRST, LAST_SEQ, &mut 100, moved, ended).expect("nothing moves");
+    path.settle(Seq::new(6), id, Settle::Ack, &RULES, NOW, ended).expect("it is leased");
+    path.purge(LAST_SEQ, &mut 0, moved, ended).expect("nothing moves");
+    path.check(LAST_SEQ);
+    path
+}
+
 fn encoded(path: &PathPartition) -> Bytes {
     let mut bytes = BytesMut::new();
     path.image().encode(&mut bytes);
@@ -56,7 +68,10 @@ fn encoded(path: &PathPartition) -> Bytes {
 
 /// Why a state with this damage is refused.
 fn refused(damage: impl FnOnce(&mut PathPartition)) -> &'static str {
-    let mut path = path();
+    refused_of(path(), damage)
+}
+
+fn refused_of(mut path: PathPartition, damage: impl FnOnce(&mut PathPartition)) -> &'static str {
     damage(&mut path);
     match PathPartition::decode(&mut encoded(&path)) {
         Err(ImageError::Field { field, .. }) => field,
@@ -95,7 +110,9 @@ fn damage_that_a_checksum_would_not_show_is_named_by_field() {
     assert_eq!(refused(|path| path.start = Seq::ZERO), "start");
     assert_eq!(refused(|path| path.position = Seq::ZERO), "position");
     assert_eq!(refused(|path| path.position = Seq::new(NUMBER_MAX + 1)), "position");
-    assert_eq!(refused(|path| path.position = Seq::new(11)), "delivered");
+    assert_eq!(refused(|path| path.position = Seq::new(11)), "replay_end");
+    assert_eq!(refused(|path| path.position = Seq::new(4)), "delivered");
+    assert_eq!(refused(|path| path.replay_end = Seq::new(NUMBER_MAX + 1)), "replay_end");
     assert_eq!(refused(|path| path.delivered += 1), "delivered");
     assert_eq!(refused(|path| path.dropped_by[2] = 1), "delivered");
     assert_eq!(refused(|path| path.dropped_by[2] = u64::MAX), "dropped");
@@ -110,6 +127,42 @@ fn damage_that_a_checksum_would_not_show_is_named_by_field() {
     assert_eq!(refused(|path| path.entry_mut(Seq::new(1)).previous = DeliveryId::new(1)), "previous");
     assert_eq!(refused(|path| path.entry_mut(Seq::new(5)).given_back = 1), "given_back");
     assert_eq!(refused(|path| path.entry_mut(Seq::new(3)).cause = Cause::First), "previous");
+}
+
+#[test]
+fn p6_damage_that_would_replay_or_purge_something_else_is_named_by_field() {
+    let refused = |damage: fn(&mut PathPartition)| refused_of(moved(), damage);
+    assert_eq!(refused(|path| _ = path.settled_ahead.insert(Seq::new(1))), "mark", "1 is owed");
+    assert_eq!(refused(|path| _ = path.settled_ahead.insert(Seq::new(10))), "mark", "10 was never offered");
+    assert_eq!(refused(|path| _ = path.settled_ahead.insert(Seq::ZERO)), "mark", "0 lies below the position");
+    assert_eq!(refused(|path| _ = path.settled_ahead.insert(Seq::new(2))), "delivered", "2 is to be replayed");
+    assert_eq!(refused(|path| path.settled_ahead.clear()), "delivered", "6 is not to be replayed");
+    assert_eq!(refused(|path| path.replay_end = Seq::new(9)), "seq", "9 was offered");
+    let set = |path: &mut PathPartition, kind, to, from| {
+        path.moving = Some(Moving { kind, to: Seq::new(to), from: Seq::new(from) });
+    };
+    assert_eq!(refused_of(moved(), |path| set(path, MoveKind::Backwards, 1, 1)), "to", "it stands there already");
+    assert_eq!(refused_of(moved(), |path| set(path, MoveKind::Forwards, 0, 1)), "to");
+    assert_eq!(refused_of(moved(), |path| set(path, MoveKind::Purge, 5, 6)), "from");
+    assert_eq!(refused_of(moved(), |path| set(path, MoveKind::Purge, 5, 0)), "from");
+    // A message that was acked is owed once more only if nothing of it is older than that ack.
+    let acked = |path: &mut PathPartition, delivery| {
+        path.runs.remember(Seq::new(3), DeliveryId::new(delivery), Kind::Ack, NOW.cluster);
+    };
+    assert_eq!(refused_of(path(), |path| acked(path, 20)), "seq");
+}
+
+#[test]
+fn p6_what_was_set_going_goes_on_after_a_restart() {
+    let mut restored = PathPartition::decode(&mut encoded(&moved())).expect("just written");
+    assert_eq!(restored, moved());
+    assert_eq!(restored.reached(), Seq::new(11));
+    let (mut moved, mut ended) = (Vec::new(), Vec::new());
+    restored.go_on(&mut 100, &mut moved, &mut ended);
+    restored.check(LAST_SEQ);
+    assert!(!restored.is_moving());
+    let books = restored.books(LAST_SEQ);
+    assert_eq!((books.produced, books.delivered, books.dropped, books.depth), (12, 3, 9, 0));
 }
 
 #[test]
@@ -131,11 +184,19 @@ fn p5_p6_p8_leases_that_cannot_be_are_refused() {
 fn no_prefix_and_no_changed_byte_panics_and_what_is_accepted_is_consistent() {
     // Goal: decode stands on its own, also where no checksum has looked before. Method: every prefix, and every byte set to
     // each of some values; what is accepted passes check, says the same when it is encoded, and can be gone on with.
-    let whole = encoded(&path());
+    let mut accepted = 0;
+    for whole in [encoded(&path()), encoded(&moved())] {
+        accepted += damage_everywhere(&whole);
+    }
+    assert!(accepted > 200, "the loop hardly reaches states that differ: {accepted}");
+}
+
+/// Cuts and changes these bytes everywhere; says how often they were still accepted.
+fn damage_everywhere(whole: &Bytes) -> u32 {
+    let mut accepted = 0;
     for length in 0..whole.len() {
         assert!(PathPartition::decode(&mut whole.slice(..length)).is_err(), "{length} bytes");
     }
-    let mut accepted = 0;
     for place in 0..whole.len() {
         for change in [1, 2, 3, 4, 8, 0x40, 0x80, 0xFF] {
             let mut bytes = BytesMut::from(&whole[..]);
@@ -145,22 +206,27 @@ fn no_prefix_and_no_changed_byte_panics_and_what_is_accepted_is_consistent() {
             let Ok(mut changed) = PathPartition::decode(&mut rest) else { continue };
             accepted += 1;
             assert_eq!(encoded(&changed), bytes[..bytes.len() - rest.len()], "byte {place} changed by {change}");
-            let last_seq = Seq::new(changed.position().get() - 1);
+            let last_seq = Seq::new(changed.reached().get() - 1);
+            changed.check(last_seq);
+            changed.go_on(&mut 3, &mut Vec::new(), &mut Vec::new());
+            changed.check(last_seq);
+            changed.go_on(&mut 100, &mut Vec::new(), &mut Vec::new());
             changed.check(last_seq);
             let late = Now { cluster: ClusterTime::MAX, lease: LeaseTime::MAX };
             changed.end_due(late, &mut 100, &RULES, &mut Vec::new());
             changed.check(last_seq);
         }
     }
-    assert!(accepted > 100, "the loop hardly reaches states that differ: {accepted}");
+    accepted
 }
 
 #[test]
 fn version_1_has_these_bytes() {
     // Frozen: these bytes stand in checkpoints. Another layout is another version.
-    let hex: String = encoded(&path()).iter().map(|byte| format!("{byte:02x}")).collect();
+    let both = [encoded(&path()), encoded(&moved())].concat();
+    let hex: String = both.iter().map(|byte| format!("{byte:02x}")).collect();
     assert_eq!(hex, include_str!("v1.hex").split_whitespace().collect::<String>());
-    let bytes: Vec<u8> =
-        (0..hex.len()).step_by(2).map(|at| u8::from_str_radix(&hex[at..at + 2], 16).unwrap()).collect();
-    assert_eq!(PathPartition::decode(&mut Bytes::from(bytes)), Ok(path()));
+    let mut bytes = Bytes::from(both);
+    assert_eq!(PathPartition::decode(&mut bytes), Ok(path()));
+    assert_eq!(PathPartition::decode(&mut bytes), Ok(moved()));
 }

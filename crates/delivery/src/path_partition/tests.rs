@@ -2,12 +2,13 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use mortarmq_types::{Attempt, ClusterTime, DeliveryId, KeyHash, LeaseTime, MemberId, Seq};
+use mortarmq_types::{Attempt, Cause, ClusterTime, DeliveryId, KeyHash, LeaseTime, MemberId, Seq};
 
 use super::PathPartition;
 use crate::{
     entry::State,
     lease::{Fact, Facts, LeaseLimits, LeaseRequest},
+    moves::{MoveKind, Moving},
     rules::{Grant, Now, Order, PathRules},
     runs::Kind,
     settle::Settle,
@@ -66,6 +67,28 @@ fn check_finds_a_position_or_an_entry_out_of_place() {
 }
 
 #[test]
+fn check_finds_a_replay_that_is_not_what_it_was() {
+    assert_found("invariant 1, P10", |path| path.replay_end = seq(8));
+    let found = |promise: &str, damage: fn(&mut PathPartition)| {
+        assert_found(promise, |path| {
+            path.seek(seq(1), LAST_SEQ, &mut 100, &mut Vec::new(), &mut Vec::new()).expect("nothing moves");
+            path.check(LAST_SEQ);
+            damage(path);
+        });
+    };
+    found("invariant 11: messages", |path| path.ahead -= 1);
+    found("invariant 11: messages", |path| _ = path.settled_ahead.insert(seq(2)));
+    found("invariant 11: a mark", |path| _ = path.settled_ahead.insert(seq(9)));
+    found("invariant 11, P6", |path| _ = path.settled_ahead.insert(seq(3)));
+    found("invariant 12", |path| path.leased_keys.clear());
+    found("invariant 12", |path| _ = path.leased_keys.insert((KeyHash::new(1), seq(9))));
+    found("a move", |path| path.moving = Some(Moving { kind: MoveKind::Backwards, to: seq(1), from: seq(1) }));
+    found("a move", |path| path.moving = Some(Moving { kind: MoveKind::Purge, to: seq(22), from: seq(1) }));
+    found("invariant 7, P9", |path| path.again += 1);
+    found("invariant 8, P7", |path| path.entry_mut(seq(3)).cause = Cause::Replayed);
+}
+
+#[test]
 fn check_finds_a_lease_that_would_never_end_or_that_nobody_has() {
     assert_found("invariant 2, P5", |path| path.deadlines.clear());
     assert_found("invariant 2, P5", |path| path.holders.clear());
@@ -94,7 +117,6 @@ fn check_finds_a_message_that_overtook_its_key() {
         let held = *path.entry(seq(1)).lease().expect("it is leased");
         path.forget_lease(seq(1), &held);
         path.entry_mut(seq(1)).state = State::Waiting;
-        path.ready.insert(seq(1));
     });
 }
 

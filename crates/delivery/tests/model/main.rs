@@ -3,16 +3,17 @@
 //!
 //! A failure prints the shortest history that was found. `PROPTEST_RNG_SEED=N` tries other histories.
 
+mod moves;
 mod naive;
 
 use std::collections::BTreeMap;
 
 use bytes::BytesMut;
 use mortarmq_delivery::{
-    Ended, Fact, Facts, Grant, LeaseLimits, LeaseRequest, LeaseStop, Now, Order, PathPartition, PathRules, Settle,
-    SettleError, Settled, State,
+    Ended, Fact, Facts, Fate, Grant, LeaseLimits, LeaseRequest, LeaseStop, MoveUnderWay, Moved, Now, Order,
+    PathPartition, PathRules, Settle, SettleError, Settled, State,
 };
-use mortarmq_types::{Cause, ClusterTime, DeliveryId, KeyHash, LeaseTime, MemberId, Seq};
+use mortarmq_types::{Cause, ClusterTime, DeliveryId, DropReason, KeyHash, LeaseTime, MemberId, Seq};
 use naive::{Model, Status, Why};
 use proptest::{
     collection::vec,
@@ -32,6 +33,9 @@ enum Command {
     EndMember { member: u64, cause: Cause, budget: u32 },
     SetOrder { order: Order },
     SetMaxAttempts { max_attempts: u32 },
+    Purge { budget: u32 },
+    Seek { to: u64, budget: u32 },
+    GoOn { budget: u32 },
     Restore,
 }
 
@@ -66,6 +70,8 @@ struct Pair<'a> {
     deliveries: Vec<(u64, u64)>,
     /// How often each interesting thing happened: proof that the histories reach it.
     seen: &'a mut BTreeMap<String, u64>,
+    /// Where the path started, before any seek.
+    first_start: u64,
 }
 
 impl Pair<'_> {
@@ -116,9 +122,64 @@ impl Pair<'_> {
             }
             Command::SetOrder { order } => self.rules.order = *order,
             Command::SetMaxAttempts { max_attempts } => self.rules.max_attempts = *max_attempts,
+            // A group never starts beyond the next message.
+            Command::Purge { .. } | Command::Seek { .. } if self.model.last_seq() + 1 < self.model.start => {}
+            Command::Purge { budget } => self.move_path(None, *budget),
+            Command::Seek { to, budget } => self.move_path(Some(*to), *budget),
+            Command::GoOn { budget } => {
+                let (mut real, mut moved, mut ended) = (*budget, Vec::new(), Vec::new());
+                self.real.go_on(&mut real, &mut moved, &mut ended);
+                self.compare_moved(*budget, real, &moved, &ended);
+            }
             Command::Restore => self.restore(),
         }
         self.compare();
+    }
+
+    /// Purges, or seeks.
+    fn move_path(&mut self, to: Option<u64>, budget: u32) {
+        let last_seq = Seq::new(self.model.last_seq());
+        let (mut real, mut moved, mut ended) = (budget, Vec::new(), Vec::new());
+        let count = match to {
+            None => self.real.purge(last_seq, &mut real, &mut moved, &mut ended),
+            Some(to) => self.real.seek(Seq::new(to), last_seq, &mut real, &mut moved, &mut ended),
+        };
+        let Some(all) = self.model.begin(to) else {
+            assert_eq!(count, Err(MoveUnderWay));
+            return self.saw("move refused".to_owned());
+        };
+        let count = count.expect("nothing moves");
+        self.compare_moved(budget, real, &moved, &ended);
+        if count.is_partial {
+            let sum = |is_replay: bool| -> u64 {
+                moved.iter().filter(|range| (range.fate == Fate::Replayed) == is_replay).map(|range| range.count).sum()
+            };
+            assert_eq!((count.replayed, count.dropped), (sum(true), sum(false)), "what the first steps did");
+            assert!(self.real.is_moving());
+            self.saw("move counted in part".to_owned());
+        } else {
+            assert_eq!((count.replayed, count.dropped), all, "what the move amounts to");
+            self.saw(if self.real.is_moving() { "move counted ahead" } else { "move counted" }.to_owned());
+        }
+    }
+
+    /// Lets the model take the same steps, and compares what they did.
+    fn compare_moved(&mut self, budget: u32, left: u32, moved: &[Moved], ended: &[Ended]) {
+        let (mut model, mut model_ended) = (budget, Vec::new());
+        let model_moved = self.model.go_on(&mut model, &mut model_ended);
+        assert_eq!((left, ended), (model, &model_ended[..]), "steps left, and what the move ended");
+        let each = |range: &Moved| (0..range.count).map(|place| (range.first.get() + place, range.fate)).collect();
+        let mut each: Vec<(u64, Fate)> = moved.iter().flat_map(|range| -> Vec<_> { each(range) }).collect();
+        each.sort_unstable_by_key(|(seq, _)| *seq);
+        assert_eq!(each, model_moved, "what moved");
+        assert_eq!(self.real.is_moving(), self.model.moving.is_some());
+        for range in moved {
+            self.saw(format!("moved {:?}", range.fate));
+        }
+        self.saw_ended("move", ended);
+        if self.real.is_moving() {
+            self.saw("move goes on".to_owned());
+        }
     }
 
     /// Goes on with the state that its bytes tell.
@@ -133,6 +194,9 @@ impl Pair<'_> {
         self.real = restored;
         if self.real.in_flight() > 0 && self.real.scheduled() > 0 && self.real.settled_runs() > 0 {
             self.saw("restored a full state".to_owned());
+        }
+        if self.real.is_moving() {
+            self.saw("restored a move".to_owned());
         }
     }
 
@@ -202,7 +266,7 @@ impl Pair<'_> {
         let last_seq = Seq::new(model.last_seq());
         real.check(last_seq);
         let passed = model.passed();
-        assert_eq!(real.position().get(), model.position);
+        assert_eq!((real.position().get(), real.replay_end().get()), (model.position, model.replay_end));
         assert_eq!(real.passed_over(), passed.len() as u64);
         assert_eq!(real.in_flight(), model.leased().len() as u64);
         assert_eq!(real.scheduled(), model.scheduled().len() as u64);
@@ -214,16 +278,25 @@ impl Pair<'_> {
             assert_eq!(real.retries_by(*cause), retries, "retries by {cause}");
         }
         let is_owed = |seq: &u64| !model.message(*seq).status.is_settled();
+        assert!((model.start..=model.last_seq()).all(|seq| real.owes(Seq::new(seq)) == is_owed(&seq)));
         let unsettled = (model.start..=model.last_seq()).filter(is_owed).count() as u64;
         let books = real.books(last_seq);
-        assert_eq!((books.depth, books.delivered, books.dlq), (unsettled, model.delivered, model.dlq), "P9");
+        let dropped = model.dropped.len() as u64;
+        assert_eq!((books.depth, books.delivered, books.dropped), (unsettled, model.delivered, dropped), "P9");
+        assert_eq!(books.dlq, model.dlq, "P9");
+        for reason in DropReason::ALL {
+            let dropped = model.dropped.iter().filter(|dropped| *dropped == reason).count() as u64;
+            assert_eq!(real.dropped_by(*reason), dropped, "dropped by {reason}");
+        }
+        assert_eq!(books.produced, (model.last_seq() + 1).saturating_sub(self.first_start) + model.replayed, "P9");
         assert_eq!(books.difference(), 0, "P9");
         let floor = (model.start..=model.last_seq()).find(|seq| is_owed(seq));
         assert_eq!(real.floor(last_seq).get(), floor.unwrap_or(model.last_seq() + 1));
         let deadline = |seq: &u64| model.message(*seq).deliveries.last().unwrap().deadline + self.gaps_ms;
         let next_lease = model.leased().iter().map(deadline).min();
         let next_retry = model.scheduled().first().map(|(due, _)| *due);
-        let next_due = next_lease.into_iter().chain(next_retry).min();
+        let moving = model.moving.map(|_| 0);
+        let next_due = moving.into_iter().chain(next_lease).chain(next_retry).min();
         assert_eq!(real.next_due(self.gaps_ms).map(ClusterTime::get), next_due);
         for seq in 1..=model.last_seq() {
             self.compare_message(seq, passed.contains(&seq));
@@ -306,6 +379,7 @@ fn command() -> impl Strategy<Value = Command> {
     let budget = prop_oneof![2 => Just(1000_u32), 1 => 0_u32..4];
     let cause = prop_oneof![Just(Cause::ConsumerLost), Just(Cause::Released)];
     let order = prop_oneof![Just(Order::Key), Just(Order::None)];
+    let to = prop_oneof![2 => Just(0_u64), 8 => 1_u64..20, 1 => Just(u64::MAX)];
     prop_oneof![
         24 => (key, 0_u32..30).prop_map(|(key, size_bytes)| Command::Publish { key, size_bytes }),
         24 => (0_u64..3, any::<bool>(), limits(), known)
@@ -314,9 +388,12 @@ fn command() -> impl Strategy<Value = Command> {
         10 => (ms, proptest::bool::weighted(0.2)).prop_map(|(ms, is_gap)| Command::Pass { ms, is_gap }),
         4 => Just(Command::PassToNextDue),
         8 => budget.clone().prop_map(|budget| Command::EndDue { budget }),
-        4 => (0_u64..3, cause, budget).prop_map(|(member, cause, budget)| Command::EndMember { member, cause, budget }),
+        4 => (0_u64..3, cause, budget.clone()).prop_map(|(member, cause, budget)| Command::EndMember { member, cause, budget }),
         1 => order.prop_map(|order| Command::SetOrder { order }),
         1 => (0_u32..5).prop_map(|max_attempts| Command::SetMaxAttempts { max_attempts }),
+        1 => budget.clone().prop_map(|budget| Command::Purge { budget }),
+        5 => (to, budget.clone()).prop_map(|(to, budget)| Command::Seek { to, budget }),
+        3 => budget.prop_map(|budget| Command::GoOn { budget }),
         6 => Just(Command::Restore),
     ]
 }
@@ -360,6 +437,7 @@ fn delivery_does_what_the_naive_model_does() {
             model_last: 0,
             deliveries: Vec::new(),
             seen: &mut seen.borrow_mut(),
+            first_start: start,
         };
         for command in &commands {
             pair.apply(command);
@@ -426,5 +504,16 @@ const REACHED: &[&str] = &[
     "member Ended(LeaseExpired)",
     "member done false",
     "restored a full state",
+    "restored a move",
+    "leased replayed",
+    "move refused",
+    "move counted",
+    "move counted ahead",
+    "move counted in part",
+    "move goes on",
+    "moved Dropped(Purge)",
+    "moved Dropped(Seek)",
+    "moved Replayed",
+    "move Ended(Released)",
     "nothing to look at",
 ];

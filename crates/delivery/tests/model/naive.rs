@@ -5,17 +5,22 @@ use mortarmq_delivery::{
     Death, End, Ended, Fact, Grant, LeaseRequest, LeaseStop, Leased, Now, Order, PathPartition, PathRules, Settle,
     SettleError, Settled, State,
 };
-use mortarmq_types::{Attempt, Cause, ClusterTime, DeliveryId, LeaseTime, MemberId, Seq};
+use mortarmq_types::{Attempt, Cause, ClusterTime, DeliveryId, DropReason, LeaseTime, MemberId, Seq};
 
 pub(crate) struct Model {
     pub(crate) start: u64,
     pub(crate) position: u64,
+    /// The highest position ever.
+    pub(crate) replay_end: u64,
+    pub(crate) moving: Option<Moving>,
     /// Message `n` has sequence `n + 1`.
     pub(crate) messages: Vec<Message>,
     pub(crate) order: Order,
     pub(crate) calls: u64,
     pub(crate) delivered: u64,
     pub(crate) dlq: u64,
+    pub(crate) dropped: Vec<DropReason>,
+    pub(crate) replayed: u64,
     pub(crate) retries: Vec<Cause>,
 }
 
@@ -26,6 +31,17 @@ pub(crate) struct Message {
     pub(crate) cause: Cause,
     pub(crate) given_back: u32,
     pub(crate) deliveries: Vec<Delivery>,
+    /// The deliveries before it was replayed.
+    pub(crate) former: Vec<Delivery>,
+}
+
+/// A purge or seek that is not done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Moving {
+    pub(crate) to: u64,
+    pub(crate) from: u64,
+    /// How what lies below is dropped; `None` moves back.
+    pub(crate) reason: Option<DropReason>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,11 +53,14 @@ pub(crate) enum Status {
     Held,
     Acked,
     Dead,
+    Dropped,
+    /// It is owed once more and was not offered again.
+    ToReplay,
 }
 
 impl Status {
     pub(crate) fn is_settled(self) -> bool {
-        matches!(self, Self::Acked | Self::Dead)
+        matches!(self, Self::Acked | Self::Dead | Self::Dropped)
     }
 }
 
@@ -72,11 +91,15 @@ impl Model {
         Self {
             start,
             position: start,
+            replay_end: start,
+            moving: None,
             messages: Vec::new(),
             order: Order::Key,
             calls: 0,
             delivered: 0,
             dlq: 0,
+            dropped: Vec::new(),
+            replayed: 0,
             retries: Vec::new(),
         }
     }
@@ -87,21 +110,25 @@ impl Model {
 
     pub(crate) fn publish(&mut self, fact: Fact) {
         let (attempt, cause) = (1, Cause::First);
-        let deliveries = Vec::new();
-        self.messages.push(Message { fact, status: Status::Waiting, attempt, cause, given_back: 0, deliveries });
+        let (deliveries, former, status) = (Vec::new(), Vec::new(), Status::Waiting);
+        self.messages.push(Message { fact, status, attempt, cause, given_back: 0, deliveries, former });
     }
 
     pub(crate) fn message(&self, seq: u64) -> &Message {
         &self.messages[seq as usize - 1]
     }
 
-    fn message_mut(&mut self, seq: u64) -> &mut Message {
+    pub(crate) fn message_mut(&mut self, seq: u64) -> &mut Message {
         &mut self.messages[seq as usize - 1]
     }
 
     /// The unsettled messages that were offered.
     pub(crate) fn passed(&self) -> Vec<u64> {
-        (self.start..self.position).filter(|seq| !self.message(*seq).status.is_settled()).collect()
+        let is_unsettled = |seq: &u64| {
+            let status = self.message(*seq).status;
+            !status.is_settled() && status != Status::ToReplay
+        };
+        (self.start..self.replay_end.min(self.last_seq() + 1)).filter(is_unsettled).collect()
     }
 
     pub(crate) fn leased(&self) -> Vec<u64> {
@@ -111,7 +138,7 @@ impl Model {
     pub(crate) fn scheduled(&self) -> Vec<(u64, u64)> {
         let due = |seq: u64| match self.message(seq).status {
             Status::Scheduled(due) => Some((due, seq)),
-            Status::Waiting | Status::Leased | Status::Held | Status::Acked | Status::Dead => None,
+            _ => None,
         };
         let mut all: Vec<(u64, u64)> = self.passed().into_iter().filter_map(due).collect();
         all.sort_unstable();
@@ -131,13 +158,20 @@ impl Model {
             earlier.status == Status::Leased
                 && earlier.deliveries.last().is_some_and(|delivery| delivery.id >= call_from)
         };
+        let waits_for = |other: &u64| {
+            let message = self.message(*other);
+            let last = message.deliveries.last().filter(|_| message.status == Status::Leased);
+            message.fact.key_hash == key && last.is_some_and(|last| last.together.is_some() && last.id < call_from)
+        };
+        let is_busy = passed.iter().any(waits_for);
         self.order == Order::None
             || key.get() == 0
-            || passed
-                .iter()
-                .filter(|earlier| **earlier < seq)
-                .map(|earlier| self.message(*earlier))
-                .all(|earlier| earlier.fact.key_hash != key || leased_now(earlier))
+            || !is_busy
+                && passed
+                    .iter()
+                    .filter(|earlier| **earlier < seq)
+                    .map(|earlier| self.message(*earlier))
+                    .all(|earlier| earlier.fact.key_hash != key || leased_now(earlier))
     }
 
     pub(crate) fn adopt(&mut self, order: Order) {
@@ -157,6 +191,9 @@ impl Model {
         last_id: &mut u64,
         leased: &mut Vec<Leased>,
     ) -> LeaseStop {
+        if self.moving.is_some() {
+            return LeaseStop::NothingReady;
+        }
         self.adopt(rules.order);
         self.calls += 1;
         let limits = request.limits;
@@ -182,20 +219,30 @@ impl Model {
                 return LeaseStop::StepsSpent;
             }
             steps -= 1;
-            let retry = self.ready(call_from).first().copied();
-            let seq = retry.unwrap_or(self.position);
+            let ready = self.ready(call_from).first().copied();
+            let mut retry = ready.filter(|seq| *seq < self.position);
+            let is_full = self.passed().len() as u32 >= rules.max_passed_over;
+            let mut seq = retry.unwrap_or(self.position);
+            if retry.is_none() && seq < self.replay_end && self.message(seq).status != Status::ToReplay {
+                self.position += 1;
+                continue;
+            }
+            if retry.is_none() && is_full && seq <= self.last_seq() {
+                retry = ready;
+                seq = retry.unwrap_or(seq);
+            }
             if retry.is_none() {
                 if seq > self.last_seq() {
                     return LeaseStop::NothingReady;
                 }
-                if self.passed().len() as u32 >= rules.max_passed_over {
+                if is_full {
                     return LeaseStop::PassedOverFull;
                 }
                 if seq > known_to {
                     return LeaseStop::FactsMissing { seq: Seq::new(seq) };
                 }
                 if !self.may_leave(seq, &self.passed(), call_from) {
-                    self.position += 1;
+                    self.offer(seq);
                     continue;
                 }
             }
@@ -204,13 +251,27 @@ impl Model {
             if size > bytes && !alone {
                 return LeaseStop::LimitReached;
             }
-            self.position = self.position.max(seq + 1);
+            if retry.is_none() {
+                self.offer(seq);
+            }
             *last_id += 1;
             leased.push(self.grant(seq, *last_id, request, rules));
             if size > bytes {
                 return LeaseStop::LimitReached;
             }
             bytes -= size;
+        }
+    }
+
+    /// The message at the position is offered, for the first time or once more.
+    fn offer(&mut self, seq: u64) {
+        self.position = seq + 1;
+        self.replay_end = self.replay_end.max(self.position);
+        let message = self.message_mut(seq);
+        if message.status == Status::ToReplay {
+            message.status = Status::Waiting;
+            (message.attempt, message.cause, message.given_back) = (1, Cause::Replayed, 0);
+            message.former.append(&mut message.deliveries);
         }
     }
 
@@ -248,9 +309,10 @@ impl Model {
         ended: &mut Vec<Ended>,
     ) -> Vec<Result<Settled, SettleError>> {
         self.adopt(rules.order);
-        if seq < self.start || seq >= self.position {
+        if seq < self.start || seq >= self.replay_end {
             return vec![Err(SettleError::Unknown)];
         }
+        let is_purged = self.moving.is_some_and(|moving| moving.reason == Some(DropReason::Purge) && seq < moving.to);
         let message = self.message_mut(seq);
         if how == Settle::Resume {
             let is_held = message.status == Status::Held && message.deliveries.last().is_some_and(|last| last.id == id);
@@ -261,7 +323,7 @@ impl Model {
             return vec![Ok(Settled::Done)];
         }
         let is_live = message.status == Status::Leased && message.deliveries.last().is_some_and(|last| last.id == id);
-        if !is_live {
+        if !is_live || is_purged {
             return message.answer_past(id, how, now.cluster.get());
         }
         let delivery = message.deliveries.last_mut().unwrap();
@@ -422,7 +484,7 @@ impl Model {
         };
     }
 
-    fn ended(&self, seq: u64, end: End) -> Ended {
+    pub(crate) fn ended(&self, seq: u64, end: End) -> Ended {
         let message = self.message(seq);
         let delivery = message.deliveries.last().unwrap();
         Ended {
@@ -440,13 +502,23 @@ impl Model {
 
 impl Message {
     fn answer_past(&self, id: u64, how: Settle, now: u64) -> Vec<Result<Settled, SettleError>> {
+        let is_offered = !self.status.is_settled() && self.status != Status::ToReplay;
+        if let Some(former) = self.former.iter().find(|delivery| delivery.id == id) {
+            return former.answer_past(how, now, is_offered && !self.deliveries.is_empty());
+        }
         let Some(place) = self.deliveries.iter().position(|delivery| delivery.id == id) else {
             // A number that never was this message's is refused; which of the two is said does not matter.
             return vec![Err(SettleError::Unknown), Err(SettleError::Stale)];
         };
         let is_last = place + 1 == self.deliveries.len();
+        self.deliveries[place].answer_past(how, now, is_offered && !is_last)
+    }
+}
+
+impl Delivery {
+    fn answer_past(&self, how: Settle, now: u64, is_stale: bool) -> Vec<Result<Settled, SettleError>> {
         let mut answers = Vec::new();
-        let repeated = self.deliveries[place].settled.filter(|(ended_by, _)| kind(*ended_by) == kind(how));
+        let repeated = self.settled.filter(|(ended_by, _)| kind(*ended_by) == kind(how));
         if let Some((_, at)) = repeated {
             if now - at <= 70_000 {
                 answers.push(Ok(Settled::Again));
@@ -455,7 +527,6 @@ impl Message {
                 return answers;
             }
         }
-        let is_stale = !is_last && !self.status.is_settled();
         answers.push(Err(if is_stale { SettleError::Stale } else { SettleError::Unknown }));
         answers
     }

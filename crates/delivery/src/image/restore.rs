@@ -1,0 +1,119 @@
+//! From the facts that an image stores to a state: its indexes are made anew, and what contradicts itself is refused.
+
+use std::collections::BTreeMap;
+
+use mortarmq_types::{Cause, DeliveryId, KeyHash, Seq};
+
+use super::ImageError;
+use crate::{
+    entry::{Entry, State},
+    path_partition::PathPartition,
+    rules::Order,
+    runs::Kind,
+};
+
+impl PathPartition {
+    /// Takes in the entries, which come by rising sequence, and the marks of a replay.
+    pub(super) fn restore(&mut self, entries: Vec<(Seq, Entry)>, marks: Vec<Seq>) -> Result<(), ImageError> {
+        self.index(&entries)?;
+        self.entries = entries.into_iter().collect();
+        if let Some(owed) = marks.iter().find(|seq| self.entries.contains_key(*seq)) {
+            return Err(ImageError::Field { field: "mark", found: owed.get() });
+        }
+        self.ahead = (marks.len() + self.entries.range(self.position..).count()) as u64;
+        self.settled_ahead = marks.into_iter().collect();
+        self.check_balance()?;
+        self.check_settled()
+    }
+
+    /// Makes the indexes of these entries.
+    fn index(&mut self, entries: &[(Seq, Entry)]) -> Result<(), ImageError> {
+        let (mut keyed, mut ready, mut schedule) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut deadlines, mut holders, mut held) = (Vec::new(), Vec::new(), Vec::new());
+        let mut leased_keys = Vec::new();
+        let mut ahead: BTreeMap<KeyHash, &Entry> = BTreeMap::new();
+        for (seq, entry) in entries {
+            let key = entry.key_hash;
+            let mut before = None;
+            if self.has_queue(key) {
+                keyed.push((key, *seq));
+                before = ahead.insert(key, entry);
+            }
+            match &entry.state {
+                State::Waiting if before.is_none() => ready.push((key, *seq)),
+                State::Waiting => {}
+                State::Held => held.push(*seq),
+                State::Scheduled { due } => schedule.push((*due, *seq)),
+                State::Leased(lease) => {
+                    let is_behind = before.is_some_and(|ahead| !ahead.may_precede(lease));
+                    if lease.ordered && (self.order == Order::None || is_behind) {
+                        return Err(ImageError::Field { field: "ordered", found: 1 });
+                    }
+                    if lease.ordered && self.has_queue(key) {
+                        leased_keys.push((key, *seq));
+                    }
+                    deadlines.push((lease.deadline, *seq));
+                    holders.push((lease.member, *seq));
+                }
+            }
+        }
+        self.keyed = keyed.into_iter().collect();
+        self.leased_keys = leased_keys.into_iter().collect();
+        // The head of a key is not ready while something behind it, leased before it came back, still is.
+        let is_free = |(key, _): &(KeyHash, Seq)| self.leased_of_key(*key).is_none();
+        self.ready = ready.into_iter().filter(is_free).map(|(_, seq)| seq).collect();
+        self.schedule = schedule.into_iter().collect();
+        self.deadlines = deadlines.into_iter().collect();
+        self.holders = holders.into_iter().collect();
+        self.held = held.into_iter().collect();
+        Ok(())
+    }
+
+    /// Checks that every message up to what was offered is settled, unsettled, or to be replayed, and counted once (P9).
+    fn check_balance(&self) -> Result<(), ImageError> {
+        // Each is at most a quarter of what 64 bits hold, and `ahead` counts messages between position and replay_end.
+        let dropped = self.dropped_by.iter().sum::<u64>();
+        let settled = u128::from(self.delivered) + u128::from(dropped) + u128::from(self.dlq);
+        let owed = u128::from(self.replay_end.above(self.position) - self.ahead) + self.entries.len() as u128;
+        if settled + owed != u128::from(self.replay_end.above(self.start)) + u128::from(self.again) {
+            return Err(ImageError::Field { field: "delivered", found: self.delivered });
+        }
+        Ok(())
+    }
+
+    /// Checks that live deliveries are distinct and not settled, and that no acked message is owed but by a replay (P5, P6).
+    fn check_settled(&self) -> Result<(), ImageError> {
+        let mut live: Vec<DeliveryId> =
+            self.entries.values().filter_map(Entry::lease).map(|lease| lease.delivery_id).collect();
+        live.sort_unstable();
+        let twice = live.windows(2).find(|pair| pair[0] == pair[1]).map(|pair| pair[0]);
+        if let Some(wrong) = twice.or_else(|| live.iter().copied().find(|id| self.runs.holds(*id))) {
+            return Err(ImageError::Field { field: "delivery_id", found: wrong.get() });
+        }
+        for (first, run) in self.runs.iter().filter(|(_, run)| run.kind == Kind::Ack) {
+            let of_run = self.entries.range(run.first_seq..run.first_seq.plus(run.count));
+            for (seq, entry) in of_run {
+                let acked = first.plus(seq.above(run.first_seq));
+                if !came_back(entry, acked) {
+                    return Err(ImageError::Field { field: "seq", found: seq.get() });
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whether a message that was acked by this delivery is owed once more: nothing of its deliveries is older than that ack.
+fn came_back(entry: &Entry, acked: DeliveryId) -> bool {
+    let is_later = entry.lease().is_none_or(|lease| lease.delivery_id > acked);
+    let past_is_later = match entry.cause {
+        Cause::Replayed => true,
+        Cause::First
+        | Cause::LeaseExpired
+        | Cause::Nacked
+        | Cause::ConsumerLost
+        | Cause::Released
+        | Cause::Redriven => entry.previous > acked,
+    };
+    is_later && past_is_later
+}

@@ -1,0 +1,343 @@
+//! An operator's acts on a path: it is purged, or its position moves.
+//!
+//! What was never offered is dropped, or owed once more, by arithmetic: the position moves and the counters follow. Every
+//! unsettled message that was offered is a step, and a call takes only so many. What is left goes on with
+//! [`PathPartition::go_on`], at the next stamps, and until then the path leases nothing: it is not yet where it is to be.
+//!
+//! - **Purge**: all that is unsettled up to the end is dropped. A live delivery of it ends, and a settle that comes later
+//!   changes nothing: the operator wants the path empty, and says so once.
+//! - **Seek forwards**: what lies below the target and is not leased is dropped. What is leased goes on as usual: it may
+//!   be acked, and comes again if it is not. Only what fails before the move came by is dropped with the rest.
+//! - **Seek backwards**: from the target up to what was ever offered, everything that is settled is owed once more, at
+//!   attempt 1; so is what gets settled before the move is done. What is unsettled stays as it is, and a lease goes on. The
+//!   position passes all of it again in the order of the sequences, and a message joins its key's queue when the position
+//!   comes to it: it waits for what is leased of its key, and what waits behind it waits for it (P8).
+//!
+//! Several of them in a row are right by construction: each speaks of what the path owes when it comes.
+
+use mortarmq_types::{Cause, DropReason, Seq};
+
+use crate::{
+    books::end_of,
+    ending::{End, Ended, ended_by},
+    entry::{Entry, State},
+    path_partition::PathPartition,
+};
+
+/// What a move did to messages in a row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Moved {
+    /// The first of them.
+    pub first: Seq,
+    /// How many.
+    pub count: u64,
+    /// What became of them.
+    pub fate: Fate,
+}
+
+/// What becomes of a message by a move.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fate {
+    /// It is settled, by this rule.
+    Dropped(DropReason),
+    /// It is owed once more.
+    Replayed,
+}
+
+/// What a move amounts to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MoveCount {
+    /// Messages that are owed once more.
+    pub replayed: u64,
+    /// Messages that are dropped.
+    pub dropped: u64,
+    /// Whether the move goes on and these are only the messages of its first steps: how many there are in all was not known
+    /// without a look at each.
+    pub is_partial: bool,
+}
+
+/// A move is not done yet; another one has to wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("a purge or seek of this path is not done yet")]
+pub struct MoveUnderWay;
+
+/// A move that is not done yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Moving {
+    pub(crate) kind: MoveKind,
+    /// The first message that it does not concern, or backwards the first that it does.
+    pub(crate) to: Seq,
+    /// What lies below was looked at; for moves forwards.
+    pub(crate) from: Seq,
+}
+
+/// Which way a path moves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum MoveKind {
+    Purge,
+    Forwards,
+    Backwards,
+}
+
+/// What one call of a move may cost, and what it reports.
+struct Steps<'a> {
+    left: &'a mut u32,
+    moved: &'a mut Vec<Moved>,
+    ended: &'a mut Vec<Ended>,
+}
+
+impl PathPartition {
+    /// Drops all that is unsettled up to the partition's last sequence. The count is exact at once.
+    ///
+    /// # Errors
+    /// While another move goes on.
+    /// # Source
+    /// P4, P9; DESIGN section 2, "No command costs more than 1,024 steps".
+    pub fn purge(
+        &mut self,
+        last_seq: Seq,
+        budget: &mut u32,
+        moved: &mut Vec<Moved>,
+        ended: &mut Vec<Ended>,
+    ) -> Result<MoveCount, MoveUnderWay> {
+        let dropped = self.books(last_seq).depth;
+        // A path that starts at the next message to come lies above all that there is.
+        let to = end_of(last_seq).max(self.start);
+        self.begin(Moving { kind: MoveKind::Purge, to, from: Seq::FIRST }, budget, moved, ended)?;
+        Ok(MoveCount { dropped, ..MoveCount::default() })
+    }
+
+    /// Moves the position to this message, or to the next that is to come if that is earlier.
+    ///
+    /// # Errors
+    /// While another move goes on.
+    /// # Source
+    /// P4, P8, P9; DESIGN section 2, "Dead letters, fan-out, delay".
+    pub fn seek(
+        &mut self,
+        to: Seq,
+        last_seq: Seq,
+        budget: &mut u32,
+        moved: &mut Vec<Moved>,
+        ended: &mut Vec<Ended>,
+    ) -> Result<MoveCount, MoveUnderWay> {
+        let to = to.clamp(Seq::FIRST, end_of(last_seq));
+        let told = moved.len();
+        let (kind, known) = if to < self.position {
+            (MoveKind::Backwards, self.settled_from(to).map(|replayed| MoveCount { replayed, ..MoveCount::default() }))
+        } else {
+            (MoveKind::Forwards, self.free_below(to).map(|dropped| MoveCount { dropped, ..MoveCount::default() }))
+        };
+        self.begin(Moving { kind, to, from: Seq::FIRST }, budget, moved, ended)?;
+        if let Some(count) = known {
+            return Ok(count);
+        }
+        let mut count = MoveCount { is_partial: self.moving.is_some(), ..MoveCount::default() };
+        for range in &moved[told..] {
+            match range.fate {
+                Fate::Dropped(_) => count.dropped += range.count,
+                Fate::Replayed => count.replayed += range.count,
+            }
+        }
+        Ok(count)
+    }
+
+    /// Whether a move is not done yet.
+    #[must_use]
+    pub const fn is_moving(&self) -> bool {
+        self.moving.is_some()
+    }
+
+    /// The lowest sequence that neither the position nor a move has come to.
+    #[must_use]
+    pub fn reached(&self) -> Seq {
+        self.moving.map_or(self.replay_end, |moving| moving.to.max(self.replay_end))
+    }
+
+    /// Goes on with a move, if there is one. Each message that was offered takes one step of the budget.
+    pub fn go_on(&mut self, budget: &mut u32, moved: &mut Vec<Moved>, ended: &mut Vec<Ended>) {
+        let Some(moving) = self.moving else { return };
+        let mut steps = Steps { left: budget, moved, ended };
+        let is_done = match moving.kind {
+            MoveKind::Purge | MoveKind::Forwards => self.go_forwards(moving, &mut steps),
+            MoveKind::Backwards => self.go_backwards(moving.to, &mut steps),
+        };
+        if is_done {
+            self.moving = None;
+        }
+    }
+
+    /// Whether a purge that is not done takes this message away.
+    pub(crate) fn is_purged(&self, seq: Seq) -> bool {
+        self.moving.is_some_and(|moving| moving.kind == MoveKind::Purge && seq < moving.to)
+    }
+
+    /// Moves the position on; it never leaves what was ever offered behind.
+    pub(crate) fn advance_to(&mut self, position: Seq) {
+        assert!(position >= self.position, "P10: position {} goes back to {position}", self.position);
+        self.position = position;
+        self.replay_end = self.replay_end.max(position);
+    }
+
+    /// Skips the message at the position if it is not to be offered there: it is unsettled and was before the position
+    /// moved back, or was settled since.
+    pub(crate) fn skip_at_position(&mut self) -> bool {
+        let seq = self.position;
+        if seq >= self.replay_end {
+            return false;
+        }
+        if !self.entries.contains_key(&seq) && self.settled_ahead.remove(&seq).is_none() {
+            return false;
+        }
+        self.ahead -= 1;
+        self.advance_to(seq.next());
+        true
+    }
+
+    fn begin(
+        &mut self,
+        moving: Moving,
+        budget: &mut u32,
+        moved: &mut Vec<Moved>,
+        ended: &mut Vec<Ended>,
+    ) -> Result<(), MoveUnderWay> {
+        if self.moving.is_some() {
+            return Err(MoveUnderWay);
+        }
+        self.moving = Some(moving);
+        self.go_on(budget, moved, ended);
+        Ok(())
+    }
+
+    /// How many messages below the target are neither settled nor leased, if that is known without a look at each.
+    fn free_below(&self, to: Seq) -> Option<u64> {
+        let unsettled = || to.above(self.position) - self.ahead + self.entries.len() as u64;
+        (to >= self.replay_end).then(|| unsettled() - self.in_flight())
+    }
+
+    /// How many messages from the target up to what was ever offered are not owed, if that is known without a look at
+    /// each.
+    fn settled_from(&self, to: Seq) -> Option<u64> {
+        let marks = self.settled_ahead.len() as u64;
+        let below_position = || self.entries.len() as u64 - (self.ahead - marks);
+        let is_below_all = self.entries.get_min().is_none_or(|(seq, _)| to <= *seq);
+        is_below_all.then(|| self.position.above(to) - below_position() + marks)
+    }
+
+    /// Drops what lies below the target: first what was not offered, then what was.
+    fn go_forwards(&mut self, mut moving: Moving, steps: &mut Steps<'_>) -> bool {
+        let reason = if moving.kind == MoveKind::Purge { DropReason::Purge } else { DropReason::Seek };
+        while self.position < moving.to {
+            let skipped = self.first_ahead().filter(|seq| *seq < moving.to);
+            let end = skipped.unwrap_or(moving.to);
+            self.drop_run(self.position, end, reason, steps);
+            self.advance_to(end);
+            if skipped.is_some() {
+                if *steps.left == 0 {
+                    return false;
+                }
+                *steps.left -= 1;
+                let has_skipped = self.skip_at_position();
+                assert!(has_skipped, "invariant 11: there is nothing to skip at {end}");
+            }
+        }
+        while let Some((seq, entry)) = self.entries.range(moving.from..moving.to).next() {
+            if *steps.left == 0 {
+                self.moving = Some(moving);
+                return false;
+            }
+            *steps.left -= 1;
+            let seq = *seq;
+            moving.from = seq.next();
+            if moving.kind == MoveKind::Purge || entry.lease().is_none() {
+                self.drop_offered(seq, reason, steps);
+            }
+        }
+        true
+    }
+
+    /// Owes once more what is settled between the target and what was ever offered.
+    fn go_backwards(&mut self, to: Seq, steps: &mut Steps<'_>) -> bool {
+        while let Some(seq) = self.settled_ahead.get_min().copied() {
+            if *steps.left == 0 {
+                return false;
+            }
+            *steps.left -= 1;
+            self.settled_ahead.remove(&seq);
+            self.ahead -= 1;
+            self.again += 1;
+            steps.tell(seq, seq.next(), Fate::Replayed);
+        }
+        while let Some((seq, _)) = self.entries.range(to..self.position).next_back() {
+            let seq = *seq;
+            if *steps.left == 0 {
+                return false;
+            }
+            *steps.left -= 1;
+            self.again += self.position.above(seq.next());
+            steps.tell(seq.next(), self.position, Fate::Replayed);
+            self.position = seq;
+            self.ahead += 1;
+        }
+        // What lies below the start was never owed: it counts as produced from there, and not as owed again.
+        let never_owed = self.start.above(to);
+        self.again += self.position.above(to) - never_owed;
+        steps.tell(to, self.position, Fate::Replayed);
+        self.position = to;
+        self.start = self.start.min(to);
+        true
+    }
+
+    /// The lowest message above the position that it will skip.
+    fn first_ahead(&self) -> Option<Seq> {
+        if self.ahead == 0 {
+            return None;
+        }
+        let entry = self.entries.range(self.position..).next().map(|(seq, _)| *seq);
+        let mark = self.settled_ahead.get_min().copied();
+        entry.into_iter().chain(mark).min()
+    }
+
+    fn drop_run(&mut self, first: Seq, end: Seq, reason: DropReason, steps: &mut Steps<'_>) {
+        self.dropped_by[usize::from(reason.number())] += end.above(first);
+        steps.tell(first, end, Fate::Dropped(reason));
+    }
+
+    fn drop_offered(&mut self, seq: Seq, reason: DropReason, steps: &mut Steps<'_>) {
+        match self.entry(seq).state.clone() {
+            State::Waiting => _ = self.ready.remove(&seq),
+            State::Scheduled { due } => _ = self.schedule.remove(&(due, seq)),
+            State::Held => _ = self.held.remove(&seq),
+            State::Leased(lease) => {
+                steps.ended.push(ended_by(seq, self.entry(seq), &lease, End::Ended(Cause::Released)));
+                self.forget_lease(seq, &lease);
+            }
+        }
+        let Entry { key_hash, .. } = self.remove(seq);
+        self.leave_key(key_hash, seq);
+        self.drop_run(seq, seq.next(), reason, steps);
+    }
+}
+
+impl Moving {
+    /// Asserts that the move can go on.
+    pub(crate) fn check(&self, position: Seq, end: Seq) {
+        let is_possible = match self.kind {
+            MoveKind::Purge | MoveKind::Forwards => self.from <= self.to && self.to <= end,
+            MoveKind::Backwards => self.to < position,
+        };
+        assert!(is_possible, "a move of a path at {position} cannot be {self:?}");
+    }
+}
+
+impl Steps<'_> {
+    /// Reports what became of the messages `first..end`; those that follow one another are told together.
+    fn tell(&mut self, first: Seq, end: Seq, fate: Fate) {
+        let count = end.above(first);
+        match self.moved.last_mut() {
+            _ if count == 0 => {}
+            Some(last) if last.fate == fate && last.first.plus(last.count) == first => last.count += count,
+            Some(_) | None => self.moved.push(Moved { first, count, fate }),
+        }
+    }
+}
