@@ -56,7 +56,7 @@ pub struct MoveCount {
     pub is_partial: bool,
 }
 
-/// A move is not done yet; another one has to wait.
+/// A move is not done yet; a seek has to wait for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a purge or seek of this path is not done yet")]
 pub struct MoveUnderWay;
@@ -87,24 +87,17 @@ struct Steps<'a> {
 }
 
 impl PathPartition {
-    /// Drops all that is unsettled up to the partition's last sequence. The count is exact at once.
+    /// Drops all that is unsettled up to the partition's last sequence, and says how much that is. A move that goes on ends
+    /// where it has come to: what it would still have dropped or owed is dropped too, or not owed.
     ///
-    /// # Errors
-    /// While another move goes on.
     /// # Source
     /// P4, P9; DESIGN section 2, "No command costs more than 1,024 steps".
-    pub fn purge(
-        &mut self,
-        last_seq: Seq,
-        budget: &mut u32,
-        moved: &mut Vec<Moved>,
-        ended: &mut Vec<Ended>,
-    ) -> Result<MoveCount, MoveUnderWay> {
+    pub fn purge(&mut self, last_seq: Seq, budget: &mut u32, moved: &mut Vec<Moved>, ended: &mut Vec<Ended>) -> u64 {
         let dropped = self.books(last_seq).depth;
         // A path that starts at the next message to come lies above all that there is.
         let to = end_of(last_seq).max(self.start);
-        self.begin(Moving { kind: MoveKind::Purge, to, from: Seq::FIRST }, budget, moved, ended)?;
-        Ok(MoveCount { dropped, ..MoveCount::default() })
+        self.begin(Moving { kind: MoveKind::Purge, to, from: Seq::FIRST }, budget, moved, ended);
+        dropped
     }
 
     /// Moves the position to this message, or to the next that is to come if that is earlier.
@@ -121,6 +114,9 @@ impl PathPartition {
         moved: &mut Vec<Moved>,
         ended: &mut Vec<Ended>,
     ) -> Result<MoveCount, MoveUnderWay> {
+        if self.moving.is_some() {
+            return Err(MoveUnderWay);
+        }
         let to = to.clamp(Seq::FIRST, end_of(last_seq));
         let told = moved.len();
         let (kind, known) = if to < self.position {
@@ -128,7 +124,7 @@ impl PathPartition {
         } else {
             (MoveKind::Forwards, self.free_below(to).map(|dropped| MoveCount { dropped, ..MoveCount::default() }))
         };
-        self.begin(Moving { kind, to, from: Seq::FIRST }, budget, moved, ended)?;
+        self.begin(Moving { kind, to, from: Seq::FIRST }, budget, moved, ended);
         if let Some(count) = known {
             return Ok(count);
         }
@@ -140,6 +136,16 @@ impl PathPartition {
             }
         }
         Ok(count)
+    }
+
+    /// Drops all that is unsettled because the group is deleted: as a purge, but what is beyond the budget is not told, for
+    /// the path is gone with this call. Says how much was dropped in all.
+    pub fn delete(mut self, last_seq: Seq, budget: &mut u32, moved: &mut Vec<Moved>, ended: &mut Vec<Ended>) -> u64 {
+        let dropped = self.books(last_seq).depth;
+        let to = end_of(last_seq).max(self.start);
+        let moving = Moving { kind: MoveKind::Purge, to, from: Seq::FIRST };
+        self.go_forwards(moving, DropReason::GroupDeleted, &mut Steps { left: budget, moved, ended });
+        dropped
     }
 
     /// Whether a move is not done yet.
@@ -159,7 +165,8 @@ impl PathPartition {
         let Some(moving) = self.moving else { return };
         let mut steps = Steps { left: budget, moved, ended };
         let is_done = match moving.kind {
-            MoveKind::Purge | MoveKind::Forwards => self.go_forwards(moving, &mut steps),
+            MoveKind::Purge => self.go_forwards(moving, DropReason::Purge, &mut steps),
+            MoveKind::Forwards => self.go_forwards(moving, DropReason::Seek, &mut steps),
             MoveKind::Backwards => self.go_backwards(moving.to, &mut steps),
         };
         if is_done {
@@ -194,19 +201,9 @@ impl PathPartition {
         true
     }
 
-    fn begin(
-        &mut self,
-        moving: Moving,
-        budget: &mut u32,
-        moved: &mut Vec<Moved>,
-        ended: &mut Vec<Ended>,
-    ) -> Result<(), MoveUnderWay> {
-        if self.moving.is_some() {
-            return Err(MoveUnderWay);
-        }
+    fn begin(&mut self, moving: Moving, budget: &mut u32, moved: &mut Vec<Moved>, ended: &mut Vec<Ended>) {
         self.moving = Some(moving);
         self.go_on(budget, moved, ended);
-        Ok(())
     }
 
     /// How many messages below the target are neither settled nor leased, if that is known without a look at each.
@@ -225,8 +222,7 @@ impl PathPartition {
     }
 
     /// Drops what lies below the target: first what was not offered, then what was.
-    fn go_forwards(&mut self, mut moving: Moving, steps: &mut Steps<'_>) -> bool {
-        let reason = if moving.kind == MoveKind::Purge { DropReason::Purge } else { DropReason::Seek };
+    fn go_forwards(&mut self, mut moving: Moving, reason: DropReason, steps: &mut Steps<'_>) -> bool {
         while self.position < moving.to {
             let skipped = self.first_ahead().filter(|seq| *seq < moving.to);
             let end = skipped.unwrap_or(moving.to);

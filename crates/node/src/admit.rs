@@ -3,7 +3,7 @@
 use mortarmq_shard::command::{CreateTopic, EndMember, ITEMS_MAX, Settle};
 use mortarmq_shard::{Command, JoinGroup, Setting, SettleItem, SettleKind};
 use mortarmq_types::{ConnectionId, MemberId, PathId};
-use mortarmq_wire::ErrorCode;
+use mortarmq_wire::{ErrorCode, Outcome};
 
 use crate::config::Now;
 use crate::node::{Node, Parked};
@@ -285,6 +285,11 @@ impl Node {
                 WaiterKind::Nobody => {}
                 WaiterKind::Connection { connection, slot } | WaiterKind::Join { connection, slot, .. } => {
                     self.answer_all(connection, slot, u64::from(waiter.commands), failure);
+                }
+                WaiterKind::Operator { query } => {
+                    let text = "the change may be made or not: look before you ask again";
+                    let message = if failure.outcome == Outcome::Unknown { text } else { &failure.message };
+                    self.reply(query, Err(Failure { message: message.to_owned(), ..failure.clone() }));
                 }
                 WaiterKind::Pull { pull_id } => {
                     if let Some(pull) = self.pulls.remove(pull_id) {

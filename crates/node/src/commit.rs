@@ -119,6 +119,15 @@ impl Node {
     fn tell(&mut self, now: Now, waiters: Vec<Waiter>, outcomes: Vec<Outcome>, mut told: Told) {
         let mut outcomes = outcomes.into_iter();
         for waiter in waiters {
+            if let WaiterKind::Operator { query } = waiter.kind {
+                let (mut taken, mut position) = (Vec::new(), self.position());
+                for _ in 0..waiter.commands {
+                    taken.push(outcomes.next().expect("invariant 2: a batch has an outcome for each of its commands"));
+                    position = told.next();
+                }
+                self.act_applied(query, taken, position);
+                continue;
+            }
             for place in 0..waiter.commands {
                 let outcome = outcomes.next().expect("invariant 2: a batch has an outcome for each of its commands");
                 let position = told.next();
@@ -133,6 +142,7 @@ impl Node {
                         self.connections.answer(*connection, *slot, Reply { position, result });
                     }
                     WaiterKind::Pull { pull_id } => self.pull_delivered(now, *pull_id),
+                    WaiterKind::Operator { .. } => unreachable!("an act is answered as a whole, see above"),
                 }
             }
         }
@@ -260,7 +270,9 @@ fn answer(outcome: Outcome) -> Result<Answer, Failure> {
         Outcome::Settled(codes) => Ok(Answer::Settled(codes)),
         Outcome::Refused(refusal) => Err(failure(&refusal)),
         // A connection waits for no other command than those above and its own leaving.
-        Outcome::Done | Outcome::Joined { .. } | Outcome::Delivered { .. } => Ok(Answer::Heartbeat),
+        Outcome::Done | Outcome::Joined { .. } | Outcome::Delivered { .. } | Outcome::Moved { .. } => {
+            Ok(Answer::Heartbeat)
+        }
     }
 }
 

@@ -4,13 +4,14 @@
 //! takes outputs ([`Node::poll_output`]) until there are none:
 //!
 //! 1. [`NodeRecovery`] takes the journal's batches, one by one, and becomes a [`Node`];
-//! 2. requests of connections ([`Request`]) and queries of operators ([`Query`]) come in; commands are collected in one
+//! 2. requests of connections ([`Request`]), queries ([`Query`]) and acts ([`Act`]) of operators come in; commands are collected in one
 //!    open batch while the journal writes the one before;
 //! 3. [`Output`]s go out: journal writes, segment work, reads, answers, deliveries.
 //!
 //! Reading order: `node.rs` (the order of things), `admit.rs` (what a request becomes), `commit.rs` (what an applied batch
 //! sets off), `duties` (what the leader proposes by itself), `request.rs`, `reply.rs` and `output.rs`.
 
+mod acts;
 mod admit;
 mod clock;
 mod commit;
@@ -43,10 +44,11 @@ pub use copies::{Copied, CopyWork};
 pub use duties::room::DiskState;
 pub use handles::Handles;
 pub use inspect::Gauges;
+pub use mortarmq_shard::SeekTarget;
 pub use mortarmq_wire::{ErrorCode, Outcome};
 pub use node::{Node, TICK_MS};
 pub use output::{Delivery, Output, ReadJob, ReadResult, SegmentWork};
 pub use recovery::{NodeError, NodeRecovery};
 pub use refusal::settle_code;
 pub use reply::{Answer, CreditGranted, Failure, QueryAnswer, QueryReply, Reply};
-pub use request::{Query, Request, Subscribe, Unsent};
+pub use request::{Act, Query, Request, Subscribe, Unsent};

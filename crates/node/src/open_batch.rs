@@ -28,6 +28,8 @@ pub(crate) enum WaiterKind {
     Connection { connection: ConnectionId, slot: u64 },
     /// Answer a connection, and open the session that a join made.
     Join { connection: ConnectionId, slot: u64, session: NewSession },
+    /// Answer an operator once all of the commands are applied.
+    Operator { query: u64 },
     /// Tell a parked pull how much it got.
     Pull { pull_id: u64 },
 }
@@ -64,6 +66,13 @@ impl OpenBatch {
         }
         self.builder.add(command);
         self.waiters.push(Waiter { commands: 1, kind });
+    }
+
+    /// Adds commands that are answered together.
+    pub(crate) fn add_all(&mut self, commands: &[Command], kind: WaiterKind) {
+        commands.iter().for_each(|command| self.builder.add(command));
+        let commands = u32::try_from(commands.len()).expect("a topic has at most PATHS_MAX groups");
+        self.waiters.push(Waiter { commands, kind });
     }
 
     /// Adds publishes.

@@ -16,7 +16,7 @@ use crate::output::{Output, ReadJob, ReadResult};
 use crate::recent::Stored;
 use crate::refusal::not_leading;
 use crate::reply::{Answer, Failure, QueryAnswer, QueryReply};
-use crate::request::Query;
+use crate::request::{Act, Query};
 use crate::views::{
     GroupsView, LeaderView, PeekView, PeekedMessage, StatsView, TraceEvent, TraceView, balance, dead_letters, groups,
     metadata, stats, topics, trace,
@@ -39,8 +39,9 @@ pub(crate) struct Queries {
 }
 
 #[derive(Debug)]
-enum Asked {
+pub(crate) enum Asked {
     Query { query: u64, question: Query },
+    Act { query: u64, act: Act },
     Metadata { connection: ConnectionId, slot: u64, names: Vec<String> },
 }
 
@@ -64,7 +65,11 @@ enum Wanted {
 
 impl Queries {
     pub(crate) fn ask_metadata(&mut self, connection: ConnectionId, slot: u64, names: Vec<String>) {
-        self.waiting.push(Asked::Metadata { connection, slot, names });
+        self.ask(Asked::Metadata { connection, slot, names });
+    }
+
+    pub(crate) fn ask(&mut self, asked: Asked) {
+        self.waiting.push(asked);
     }
 }
 
@@ -73,7 +78,7 @@ impl Node {
     pub fn handle_query(&mut self, now: Now, query: u64, question: Query) {
         self.turn(now);
         if self.leads {
-            self.queries.waiting.push(Asked::Query { query, question });
+            self.queries.ask(Asked::Query { query, question });
         } else {
             self.reply(query, Err(not_leading()));
         }
@@ -107,6 +112,7 @@ impl Node {
                         self.reply(query, result);
                     }
                 }
+                Asked::Act { query, act } => self.propose_act(query, &act),
             }
         }
     }
@@ -117,7 +123,7 @@ impl Node {
         for asked in asked {
             match asked {
                 Asked::Metadata { connection, slot, .. } => self.answer(connection, slot, Err(failure.clone())),
-                Asked::Query { query, .. } => self.reply(query, Err(failure.clone())),
+                Asked::Query { query, .. } | Asked::Act { query, .. } => self.reply(query, Err(failure.clone())),
             }
         }
     }
@@ -139,8 +145,12 @@ impl Node {
         self.outputs.push_back(Output::Query { query: reading.query, reply });
     }
 
-    fn reply(&mut self, query: u64, result: Result<QueryAnswer, Failure>) {
-        let reply = Box::new(QueryReply { position: self.position(), result });
+    pub(crate) fn reply(&mut self, query: u64, result: Result<QueryAnswer, Failure>) {
+        self.reply_at(query, self.position(), result);
+    }
+
+    pub(crate) fn reply_at(&mut self, query: u64, position: Position, result: Result<QueryAnswer, Failure>) {
+        let reply = Box::new(QueryReply { position, result });
         self.outputs.push_back(Output::Query { query, reply });
     }
 
@@ -307,12 +317,14 @@ impl Node {
             events.extend(event.of_message(seq).map(|event| ledger_event(self.shard.state(), &reading.name, &event)));
         }
         let mut standing = trace::standing(self.shard.state(), reading.topic, reading.partition, seq);
-        trace::tell_dead(&mut standing, &events);
+        for row in &mut standing {
+            row.look_up(&events);
+        }
         Ok(QueryAnswer::Trace(TraceView { events, standing }))
     }
 }
 
-fn unknown_topic(name: &str) -> Failure {
+pub(crate) fn unknown_topic(name: &str) -> Failure {
     Failure::new(
         ErrorCode::UnknownTopic,
         format!("topic {name:?} does not exist; create it: mortarmq topics create {name}"),
@@ -405,6 +417,8 @@ fn ledger_event(state: &State, topic: &str, event: &LedgerEvent) -> TraceEvent {
         LedgerKind::LeaseEnded(cause) => ("lease_ended", Some(cause.word())),
         LedgerKind::Acked => ("acked", None),
         LedgerKind::Dead(death) => ("dead", Some(death.word())),
+        LedgerKind::Dropped(reason) => ("dropped", Some(reason.word())),
+        LedgerKind::Replayed => ("replayed", None),
     };
     let detail =
         if event.previous.get() == 0 { event.detail.clone() } else { format!("follows delivery {}", event.previous) };
@@ -413,7 +427,7 @@ fn ledger_event(state: &State, topic: &str, event: &LedgerEvent) -> TraceEvent {
         commit_index: event.commit_index.get(),
         path: format!("{topic}/{group}"),
         stage,
-        delivery_id: Some(event.first_delivery.get()),
+        delivery_id: (event.first_delivery.get() != 0).then(|| event.first_delivery.get()),
         attempt: (event.attempt.get() != 0).then(|| event.attempt.get()),
         member: (event.member.get() != 0).then(|| format!("{:016x}", event.member.get())),
         cause,

@@ -12,7 +12,10 @@ pub(crate) fn failure(refusal: &Refusal) -> Failure {
         Refusal::UnknownPartition { .. } => ErrorCode::UnknownPartition,
         Refusal::UnknownGroup => ErrorCode::UnknownGroup,
         Refusal::UnknownMember => ErrorCode::UnknownMember,
-        Refusal::Name(_) | Refusal::DeadLetterTopic | Refusal::DeadLetterAttempts => ErrorCode::InvalidTopic,
+        Refusal::MoveUnderWay => return back_pressure(&format!("{refusal}: retry")),
+        Refusal::Name(_) | Refusal::DeadLetterTopic | Refusal::DeadLetterAttempts | Refusal::DeadLetterGroup => {
+            ErrorCode::InvalidTopic
+        }
         Refusal::NameCase { .. } | Refusal::TopicMismatch { .. } => ErrorCode::TopicExistsMismatch,
         Refusal::GroupMismatch { .. } => ErrorCode::GroupExistsMismatch,
         Refusal::TooLarge { .. } => ErrorCode::TooLarge,

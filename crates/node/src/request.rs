@@ -1,6 +1,6 @@
 //! What a driver asks of a node: requests of connections, and queries of operators.
 
-use mortarmq_shard::{PublishRun, SettleItem, StartPolicy};
+use mortarmq_shard::{PublishRun, SeekTarget, SettleItem, StartPolicy};
 use mortarmq_types::{MemberId, Partition, Seq, TopicIncarnation};
 
 use crate::reply::Failure;
@@ -167,4 +167,32 @@ pub enum Query {
     },
     /// Who leads.
     Leader,
+}
+
+/// A change that an operator asks for. It is answered when it is applied.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Act {
+    /// Drops everything that the groups of a topic owe, or one of them.
+    Purge {
+        /// The topic's name.
+        topic: String,
+        /// The group's name; none is all.
+        group: Option<String>,
+    },
+    /// Moves a group to another place.
+    Seek {
+        /// The topic's name.
+        topic: String,
+        /// The group's name.
+        group: String,
+        /// Where to.
+        to: SeekTarget,
+    },
+    /// Ends a group, and drops what it owes.
+    DeleteGroup {
+        /// The topic's name.
+        topic: String,
+        /// The group's name.
+        group: String,
+    },
 }

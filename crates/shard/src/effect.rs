@@ -22,7 +22,7 @@ pub enum Effect {
     SegmentBytes(u64),
     /// Remove the files of a topic.
     TopicDeleted(TopicIncarnation),
-    /// A path is gone with its topic.
+    /// A path is gone, by itself or with its topic.
     PathDeleted(PathId),
     /// A member's session is over.
     MemberEnded {

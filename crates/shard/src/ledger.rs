@@ -6,11 +6,11 @@
 //! | field | bytes | meaning |
 //! |---|---|---|
 //! | version | 1 | [`LEDGER_VERSION`]; an unknown one is refused (P11) |
-//! | kind | 1 | 1 leased, 2 extended, 3 lease ended, 4 acked, 5 dead |
-//! | cause | 1 | why it was delivered (leased), why it ended (lease ended), what ended the last attempt (dead; 0: its consumer said so); 0 otherwise |
+//! | kind | 1 | 1 leased, 2 extended, 3 lease ended, 4 acked, 5 dead, 6 dropped, 8 replayed |
+//! | cause | 1 | why it was delivered (leased), why it ended (lease ended), what ended the last attempt (dead; 0: its consumer said so), number of the reason (dropped); 0 otherwise |
 //! | path | 8 | which obligation |
-//! | first_seq, count | 8, 4 | the messages |
-//! | first_delivery | 8 | the delivery of the first; the others follow |
+//! | first_seq, count | 8, 4 | the messages; of dropped and replayed ones up to 2³² − 1 in one event |
+//! | first_delivery | 8 | the delivery of the first; the others follow. 0 if no delivery is meant (dropped, replayed) |
 //! | attempt | 4 | of each |
 //! | member | 8 | who held it |
 //! | previous | 8 | the delivery that this one follows (leased, runs of one only); 0 for none |
@@ -20,7 +20,9 @@
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use mortarmq_delivery::Death;
-use mortarmq_types::{Attempt, Cause, ClusterTime, CommitIndex, DeliveryId, Epoch, MemberId, PathId, Seq, WallTime};
+use mortarmq_types::{
+    Attempt, Cause, ClusterTime, CommitIndex, DeliveryId, DropReason, Epoch, MemberId, PathId, Seq, WallTime,
+};
 
 /// The version of the event layout.
 pub const LEDGER_VERSION: u8 = 1;
@@ -40,6 +42,10 @@ pub enum LedgerKind {
     Acked,
     /// It ended the message's life on this path.
     Dead(Death),
+    /// The messages left the path by this rule.
+    Dropped(DropReason),
+    /// The messages are owed once more: an operator moved the path back.
+    Replayed,
 }
 
 /// One event.
@@ -101,6 +107,8 @@ impl LedgerEvent {
             LedgerKind::Acked => (4, 0),
             LedgerKind::Dead(Death::Exhausted(cause)) => (5, cause.number()),
             LedgerKind::Dead(Death::Rejected) => (5, Cause::First.number()),
+            LedgerKind::Dropped(reason) => (6, reason.number()),
+            LedgerKind::Replayed => (8, 0),
         };
         out.put_slice(&[LEDGER_VERSION, kind, cause]);
         out.put_u64(self.path.get());
@@ -132,14 +140,19 @@ impl LedgerEvent {
         }
         let kind = bytes.get_u8();
         let number = bytes.get_u8();
-        let cause = Cause::from_number(number).ok_or(LedgerError::Field { field: "cause", found: number })?;
+        let unknown = LedgerError::Field { field: "cause", found: number };
+        let cause = || Cause::from_number(number).ok_or(unknown);
         let kind = match kind {
-            1 => LedgerKind::Leased(cause),
+            1 => LedgerKind::Leased(cause()?),
             2 => LedgerKind::Extended,
-            3 => LedgerKind::LeaseEnded(cause),
+            3 => LedgerKind::LeaseEnded(cause()?),
             4 => LedgerKind::Acked,
-            5 if cause == Cause::First => LedgerKind::Dead(Death::Rejected),
-            5 => LedgerKind::Dead(Death::Exhausted(cause)),
+            5 => match cause()? {
+                Cause::First => LedgerKind::Dead(Death::Rejected),
+                cause => LedgerKind::Dead(Death::Exhausted(cause)),
+            },
+            6 => LedgerKind::Dropped(DropReason::from_number(number).ok_or(unknown)?),
+            8 => LedgerKind::Replayed,
             found => return Err(LedgerError::Field { field: "kind", found }),
         };
         Ok(Self {
@@ -163,8 +176,11 @@ impl LedgerEvent {
     #[must_use]
     pub fn of_message(&self, seq: Seq) -> Option<Self> {
         let place = seq.get().checked_sub(self.first_seq.get()).filter(|place| *place < u64::from(self.count))?;
-        let delivery = self.first_delivery.get().checked_add(place)?;
-        Some(Self { first_seq: seq, count: 1, first_delivery: DeliveryId::new(delivery), ..self.clone() })
+        let first_delivery = match self.first_delivery {
+            DeliveryId::ZERO => DeliveryId::ZERO,
+            first => DeliveryId::new(first.get().checked_add(place)?),
+        };
+        Some(Self { first_seq: seq, count: 1, first_delivery, ..self.clone() })
     }
 
     /// Takes the event behind this one in, if it only goes on with it.
@@ -203,7 +219,7 @@ mod tests {
     use super::{LedgerEvent, LedgerKind};
     use mortarmq_delivery::Death;
     use mortarmq_types::{
-        Attempt, Cause, ClusterTime, CommitIndex, DeliveryId, Epoch, MemberId, PathId, Seq, WallTime,
+        Attempt, Cause, ClusterTime, CommitIndex, DeliveryId, DropReason, Epoch, MemberId, PathId, Seq, WallTime,
     };
 
     fn event(seq: u64, delivery: u64) -> LedgerEvent {
@@ -259,5 +275,22 @@ mod tests {
         assert_eq!(second.first_delivery, DeliveryId::new(11));
         assert_eq!(run.of_message(Seq::new(5)), None);
         assert_eq!(run.of_message(Seq::new(2)), None);
+    }
+
+    #[test]
+    fn p7_a_range_that_was_dropped_or_replayed_tells_each_of_its_messages_and_names_no_delivery() {
+        for (kind, bytes) in [(LedgerKind::Dropped(DropReason::Seek), [6, 3]), (LedgerKind::Replayed, [8, 0])] {
+            let range = LedgerEvent { kind, count: u32::MAX, ..event(3, 0) };
+            assert_eq!(range.encode()[1..3], bytes);
+            assert_eq!(LedgerEvent::decode(range.encode()), Ok(range.clone()));
+            let last = range.of_message(Seq::new(u64::from(u32::MAX) + 2)).expect("the range holds it");
+            assert_eq!((last.kind, last.first_delivery), (kind, DeliveryId::ZERO));
+            assert_eq!(range.of_message(Seq::new(u64::from(u32::MAX) + 3)), None);
+        }
+        let mut bytes = event(3, 0).encode().to_vec();
+        for (kind, reason) in [(6, 7), (5, 0), (7, 0), (9, 0)] {
+            bytes[1..3].copy_from_slice(&[kind, reason]);
+            assert!(LedgerEvent::decode(bytes.clone().into()).is_err(), "kind {kind}, reason {reason}");
+        }
     }
 }

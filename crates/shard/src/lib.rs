@@ -23,8 +23,8 @@ pub mod state;
 
 pub use apply::{Applied, Shard};
 pub use command::{
-    BatchBuilder, Command, CommandError, Grant, JoinGroup, PublishRun, PublishRunBuilder, SettleItem, SettleKind,
-    Stamp, StartPolicy, Stretch,
+    BatchBuilder, Command, CommandError, Grant, JoinGroup, PublishRun, PublishRunBuilder, SeekTarget, SettleItem,
+    SettleKind, Stamp, StartPolicy, Stretch,
 };
 pub use dead_letter::Envelope;
 pub use effect::{AppendEffect, CopyEffect, DeliverEffect, Effect, LedgerEffect, MessagePlace};

@@ -40,6 +40,15 @@ pub enum Outcome {
     },
     /// Deliveries were settled: one code for each.
     Settled(Vec<SettleCode>),
+    /// An operator moved a path, or ended it.
+    Moved {
+        /// Messages that are owed once more.
+        replayed: u64,
+        /// Messages that are dropped.
+        dropped: u64,
+        /// Whether the move goes on with the next batches and will concern more messages than these.
+        is_partial: bool,
+    },
     /// The command changed nothing.
     Refused(Refusal),
 }
@@ -83,6 +92,9 @@ pub enum Refusal {
     /// The path is gone.
     #[error("the group does not exist")]
     UnknownGroup,
+    /// An earlier purge or seek of the path goes on.
+    #[error("a purge or seek of this group is not done yet; nothing was moved")]
+    MoveUnderWay,
     /// The member is gone.
     #[error("the subscription has ended")]
     UnknownMember,
@@ -113,6 +125,9 @@ pub enum Refusal {
     /// A group of a dead-letter topic with a limit of attempts.
     #[error("max_attempts is 0 on a dead-letter topic: a message that dies there stays there")]
     DeadLetterAttempts,
+    /// The group that keeps the book of dead letters is to be deleted.
+    #[error("group default of a dead-letter topic stays as long as the topic: purge it instead")]
+    DeadLetterGroup,
     /// The value is larger than the topic accepts.
     #[error("the value has {found} bytes, the topic accepts {limit}")]
     TooLarge {

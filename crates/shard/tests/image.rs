@@ -33,7 +33,7 @@ fn lived(seed: u64, batches: u32) -> (Shard, Random, u64) {
 }
 
 /// What of all that an image holds this shard has.
-fn reached(shard: &Shard) -> [(&'static str, bool); 10] {
+fn reached(shard: &Shard) -> [(&'static str, bool); 11] {
     let state = shard.state();
     let any = |test: fn(&PathPartition) -> bool| state.paths.values().flat_map(|path| &path.partitions).any(&test);
     let mut topics = state.topics.values();
@@ -54,6 +54,7 @@ fn reached(shard: &Shard) -> [(&'static str, bool); 10] {
         ("settles", any(|partition| partition.settled_runs() > 0)),
         ("dead letters", state.topics.values().any(|topic| topic.holds_dead_letters())),
         ("gaps", state.gaps_ms > 0),
+        ("a replay", any(|partition| partition.position() < partition.replay_end())),
     ]
 }
 

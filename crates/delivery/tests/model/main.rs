@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 
 use bytes::BytesMut;
 use mortarmq_delivery::{
-    Ended, Fact, Facts, Fate, Grant, LeaseLimits, LeaseRequest, LeaseStop, MoveUnderWay, Moved, Now, Order,
+    Ended, Fact, Facts, Fate, Grant, LeaseLimits, LeaseRequest, LeaseStop, MoveCount, MoveUnderWay, Moved, Now, Order,
     PathPartition, PathRules, Settle, SettleError, Settled, State,
 };
 use mortarmq_types::{Cause, ClusterTime, DeliveryId, DropReason, KeyHash, LeaseTime, MemberId, Seq};
@@ -139,9 +139,15 @@ impl Pair<'_> {
     /// Purges, or seeks.
     fn move_path(&mut self, to: Option<u64>, budget: u32) {
         let last_seq = Seq::new(self.model.last_seq());
+        if self.real.is_moving() && to.is_none() {
+            self.saw("purged while moving".to_owned());
+        }
         let (mut real, mut moved, mut ended) = (budget, Vec::new(), Vec::new());
         let count = match to {
-            None => self.real.purge(last_seq, &mut real, &mut moved, &mut ended),
+            None => {
+                let dropped = self.real.purge(last_seq, &mut real, &mut moved, &mut ended);
+                Ok(MoveCount { dropped, ..MoveCount::default() })
+            }
             Some(to) => self.real.seek(Seq::new(to), last_seq, &mut real, &mut moved, &mut ended),
         };
         let Some(all) = self.model.begin(to) else {
@@ -507,6 +513,7 @@ const REACHED: &[&str] = &[
     "restored a move",
     "leased replayed",
     "move refused",
+    "purged while moving",
     "move counted",
     "move counted ahead",
     "move counted in part",

@@ -6,9 +6,10 @@ use mortarmq_types::{Cause, DropReason};
 use crate::naive::{Model, Moving, Status};
 
 impl Model {
-    /// Begins a purge, or a seek to a message; says how many are replayed and dropped in all. `None` while another goes on.
+    /// Begins a purge, or a seek to a message; says how many are replayed and dropped in all. `None` for a seek while another
+    /// move goes on.
     pub(crate) fn begin(&mut self, to: Option<u64>) -> Option<(u64, u64)> {
-        if self.moving.is_some() {
+        if self.moving.is_some() && to.is_some() {
             return None;
         }
         let end = self.last_seq() + 1;

@@ -117,6 +117,10 @@ impl Node {
             if flight != 0 && partition.in_flight() >= flight && !self.open.settled.contains(&id) {
                 continue;
             }
+            if partition.is_moving() {
+                // It leases nothing until it stands where it is to be; then the path is looked at again.
+                continue;
+            }
             waiting += partition.ready_messages();
             if partition.passed_over() < limit {
                 waiting += found.last_seq.next().above(partition.position());

@@ -23,15 +23,15 @@ pub struct TraceEvent {
     pub commit_index: u64,
     /// `topic/group`, or `-` for the topic's own.
     pub path: String,
-    /// `stored`, `leased`, `extended`, `lease_ended`, `acked` or `dead`.
+    /// `stored`, `leased`, `extended`, `lease_ended`, `acked`, `dead`, `dropped` or `replayed`.
     pub stage: &'static str,
-    /// The delivery; absent for `stored`.
+    /// The delivery; absent where none is meant.
     pub delivery_id: Option<u64>,
     /// The attempt; absent where it is not known.
     pub attempt: Option<u32>,
-    /// The member, 16 hex digits; absent for `stored`.
+    /// The member, 16 hex digits; absent where none is meant.
     pub member: Option<String>,
-    /// Why it was delivered, why the lease ended, or why it is dead.
+    /// Why it was delivered, why the lease ended, why it is dead, or by which rule it was dropped.
     pub cause: Option<&'static str>,
     /// The producer of `stored`, the delivery that `leased` follows, the error text of a nack, the place of a
     /// dead letter.
@@ -43,9 +43,22 @@ pub struct TraceEvent {
 pub struct TraceStanding {
     /// `topic/group`.
     pub path: String,
-    /// `pending`, `leased`, `scheduled`, `unreadable` (its record is damaged), `acked`, `dead` (in the dead-letter topic) or
-    /// `not_owed` (it lies before the group's start).
+    /// `pending`, `leased`, `scheduled`, `unreadable` (its record is damaged), `acked`, `dead` (in the dead-letter topic),
+    /// `dropped` or `not_owed` (it lies before the group's start).
     pub standing: &'static str,
+}
+
+impl TraceStanding {
+    /// The state knows that a message is settled; how, its history tells.
+    pub(crate) fn look_up(&mut self, events: &[TraceEvent]) {
+        let settles =
+            |event: &&TraceEvent| event.path == self.path && matches!(event.stage, "acked" | "dead" | "dropped");
+        if self.standing == "acked"
+            && let Some(last) = events.iter().rev().find(settles)
+        {
+            self.standing = last.stage;
+        }
+    }
 }
 
 /// Where a message stands on every path of its topic.
@@ -69,18 +82,8 @@ pub(crate) fn standing_of(path: &PathPartition, seq: Seq) -> &'static str {
         Some(Standing::Scheduled { .. }) => "scheduled",
         Some(Standing::Leased(_)) => "leased",
         Some(Standing::Held) => "unreadable",
-        None if seq >= path.position() => "pending",
+        None if path.owes(seq) => "pending",
         None if seq < path.start() => "not_owed",
         None => "acked",
-    }
-}
-
-/// The state knows no more of a settled message than that it is settled; how, the ledger tells.
-pub(crate) fn tell_dead(standing: &mut [TraceStanding], events: &[TraceEvent]) {
-    for row in standing.iter_mut().filter(|row| row.standing == "acked") {
-        let is_dead = |event: &&TraceEvent| event.path == row.path && matches!(event.stage, "acked" | "dead");
-        if events.iter().rev().find(is_dead).is_some_and(|event| event.stage == "dead") {
-            row.standing = "dead";
-        }
     }
 }

@@ -1,6 +1,7 @@
 //! The stamp: moves the clock, and ends what is due at it.
 
 use super::ends;
+use super::moves::Steps;
 use crate::command::{STEPS_MAX, Stamp};
 use crate::effect::Effect;
 use crate::state::State;
@@ -24,7 +25,8 @@ pub(super) fn advance(state: &mut State, stamp: Stamp, epoch: Epoch) -> Stamp {
     Stamp { time, gap_ms, wall: stamp.wall }
 }
 
-/// Ends what is due, at most [`STEPS_MAX`] deliveries; what is left stays due and goes on with the next batch.
+/// Ends what is due and goes on with what an operator moves, at most [`STEPS_MAX`] steps; what is left stays due and goes on
+/// with the next batch.
 pub(super) fn end_due(state: &mut State, effects: &mut Vec<Effect>) {
     let now = state.now();
     let mut budget = STEPS_MAX;
@@ -35,9 +37,13 @@ pub(super) fn end_due(state: &mut State, effects: &mut Vec<Effect>) {
         let path = state.path_mut(id).expect("invariant 5: timers are removed with their path");
         let rules = path.settings.rules();
         let mut ended = Vec::new();
+        let mut steps = Steps { left: budget, ..Steps::default() };
         let partition = path.partition_mut(number.index()).expect("invariant 5: timers name its partitions");
+        partition.go_on(&mut steps.left, &mut steps.moved, &mut steps.ended);
+        budget = steps.left;
         partition.end_due(now, &mut budget, &rules, &mut ended);
         state.retime(id, number);
+        steps.book(state, id, number, effects);
         ends::book(state, id, number, &ended, "", effects);
         // Retries may have become ready without any delivery ending.
         effects.push(Effect::PathMoved(id));

@@ -5,14 +5,18 @@
 
 mod create_topic;
 mod dead_letter;
+mod delete_group;
 mod delete_topic;
 mod deliver;
 mod due;
 mod end_member;
 mod ends;
 mod join_group;
+mod moves;
 mod publish;
+mod purge_path;
 mod record;
+mod seek_path;
 mod set_defaults;
 mod settle;
 
@@ -93,6 +97,9 @@ fn run(state: &mut State, command: Command, effects: &mut Vec<Effect>) -> Outcom
         Command::EndMember(end) => end_member::apply(state, end, effects),
         Command::Deliver(deliver) => deliver::apply(state, &deliver, effects),
         Command::Settle(settle) => settle::apply(state, settle, effects),
+        Command::PurgePath { path } => purge_path::apply(state, path, effects),
+        Command::SeekPath { path, target } => seek_path::apply(state, path, &target, effects),
+        Command::DeleteGroup { path } => delete_group::apply(state, path, effects),
     }
 }
 

@@ -1,12 +1,13 @@
 //! Encoding and decoding of commands. Decoding checks every length and range and never panics.
 
 use super::batch::{
-    KIND_CREATE_TOPIC, KIND_DELETE_TOPIC, KIND_DELIVER, KIND_END_MEMBER, KIND_JOIN_GROUP, KIND_PUBLISH,
-    KIND_PUBLISH_BATCH, KIND_SET_DEFAULTS, KIND_SETTLE, close_command, open_command,
+    KIND_CREATE_TOPIC, KIND_DELETE_GROUP, KIND_DELETE_TOPIC, KIND_DELIVER, KIND_END_MEMBER, KIND_JOIN_GROUP,
+    KIND_PUBLISH, KIND_PUBLISH_BATCH, KIND_PURGE_PATH, KIND_SEEK_PATH, KIND_SET_DEFAULTS, KIND_SETTLE, close_command,
+    open_command,
 };
 use super::{
-    Command, CreateTopic, Deliver, EndMember, Grant, ITEMS_MAX, JoinGroup, STEPS_MAX, Settle, SettleItem, SettleKind,
-    StartPolicy, Stretch, publish,
+    Command, CreateTopic, Deliver, EndMember, Grant, ITEMS_MAX, JoinGroup, STEPS_MAX, SeekTarget, Settle, SettleItem,
+    SettleKind, StartPolicy, Stretch, publish,
 };
 use crate::settings::{Defaults, Setting, SettingsPatch};
 use bytes::{Buf, BufMut, Bytes, BytesMut};
@@ -64,6 +65,12 @@ pub(super) fn encode(out: &mut BytesMut, command: &Command) {
         }),
         Command::Deliver(deliver) => framed(out, KIND_DELIVER, |out| put_deliver(out, deliver)),
         Command::Settle(settle) => framed(out, KIND_SETTLE, |out| put_settle(out, settle)),
+        Command::PurgePath { path } => framed(out, KIND_PURGE_PATH, |out| out.put_u64(path.get())),
+        Command::SeekPath { path, target } => framed(out, KIND_SEEK_PATH, |out| {
+            out.put_u64(path.get());
+            put_target(out, target);
+        }),
+        Command::DeleteGroup { path } => framed(out, KIND_DELETE_GROUP, |out| out.put_u64(path.get())),
     }
 }
 
@@ -86,6 +93,9 @@ pub(super) fn decode(bytes: Bytes) -> Result<Command, CommandError> {
         }),
         KIND_DELIVER => Command::Deliver(get_deliver(&mut fields)?),
         KIND_SETTLE => Command::Settle(get_settle(&mut fields)?),
+        KIND_PURGE_PATH => Command::PurgePath { path: PathId::new(fields.u64()?) },
+        KIND_SEEK_PATH => Command::SeekPath { path: PathId::new(fields.u64()?), target: get_target(&mut fields)? },
+        KIND_DELETE_GROUP => Command::DeleteGroup { path: PathId::new(fields.u64()?) },
         found => return Err(CommandError::UnknownKind { found }),
     };
     if fields.is_empty() { Ok(command) } else { Err(CommandError::TrailingBytes) }
@@ -223,11 +233,7 @@ fn put_join(out: &mut BytesMut, join: &JoinGroup) {
         StartPolicy::Latest => out.put_u8(1),
         StartPolicy::At(places) => {
             out.put_u8(2);
-            out.put_u16(u16::try_from(places.len().min(ITEMS_MAX)).expect("cut to ITEMS_MAX"));
-            for (partition, seq) in places.iter().take(ITEMS_MAX) {
-                out.put_u16(partition.get());
-                out.put_u64(seq.get());
-            }
+            put_places(out, places);
         }
     }
     out.put_u64(join.member.get());
@@ -241,14 +247,44 @@ fn get_join(fields: &mut Fields) -> Result<JoinGroup, CommandError> {
     let start = match fields.u8()? {
         0 => StartPolicy::Earliest,
         1 => StartPolicy::Latest,
-        2 => {
-            let count = fields.count("start", ITEMS_MAX)?;
-            let place = |fields: &mut Fields| Ok((Partition::new(fields.u16()?), Seq::new(fields.u64()?)));
-            StartPolicy::At((0..count).map(|_| place(fields)).collect::<Result<_, CommandError>>()?)
-        }
+        2 => StartPolicy::At(get_places(fields, "start")?),
         found => return Err(CommandError::Field { field: "start", found: u64::from(found) }),
     };
     Ok(JoinGroup { topic, group, settings, start, member: MemberId::new(fields.u64()?), secret_hash: fields.u64()? })
+}
+
+fn put_target(out: &mut BytesMut, target: &SeekTarget) {
+    match target {
+        SeekTarget::Earliest => out.put_u8(0),
+        SeekTarget::Latest => out.put_u8(1),
+        SeekTarget::At(places) => {
+            out.put_u8(2);
+            put_places(out, places);
+        }
+    }
+}
+
+fn get_target(fields: &mut Fields) -> Result<SeekTarget, CommandError> {
+    match fields.u8()? {
+        0 => Ok(SeekTarget::Earliest),
+        1 => Ok(SeekTarget::Latest),
+        2 => Ok(SeekTarget::At(get_places(fields, "target")?)),
+        found => Err(CommandError::Field { field: "target", found: u64::from(found) }),
+    }
+}
+
+/// A topic has at most so many partitions; more places say nothing.
+fn put_places(out: &mut BytesMut, places: &[(Partition, Seq)]) {
+    out.put_u16(u16::try_from(places.len().min(ITEMS_MAX)).expect("cut to ITEMS_MAX"));
+    for (partition, seq) in places.iter().take(ITEMS_MAX) {
+        out.put_u16(partition.get());
+        out.put_u64(seq.get());
+    }
+}
+
+fn get_places(fields: &mut Fields, field: &'static str) -> Result<Vec<(Partition, Seq)>, CommandError> {
+    let count = fields.count(field, ITEMS_MAX)?;
+    (0..count).map(|_| Ok((Partition::new(fields.u16()?), Seq::new(fields.u64()?)))).collect()
 }
 
 fn put_deliver(out: &mut BytesMut, deliver: &Deliver) {

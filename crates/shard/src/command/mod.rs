@@ -48,6 +48,34 @@ pub enum Command {
     Deliver(Deliver),
     /// Ends or extends deliveries.
     Settle(Settle),
+    /// Drops everything that a path owes.
+    PurgePath {
+        /// The path.
+        path: PathId,
+    },
+    /// Moves a path to another place.
+    SeekPath {
+        /// The path.
+        path: PathId,
+        /// Where to.
+        target: SeekTarget,
+    },
+    /// Ends a path, and drops what it owes.
+    DeleteGroup {
+        /// The path.
+        path: PathId,
+    },
+}
+
+/// Where a path is moved to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SeekTarget {
+    /// To the earliest message there is, in all partitions.
+    Earliest,
+    /// Behind the last message, in all partitions.
+    Latest,
+    /// To these sequences; partitions that are not named stay where they are.
+    At(Vec<(Partition, Seq)>),
 }
 
 /// Makes a topic, or compares one that exists.

@@ -77,8 +77,8 @@ fn take_members(body: &mut Body) -> Result<BTreeMap<MemberId, Member>, ImageErro
 /// What a path has in the partition with this last sequence.
 pub(super) fn take_partition(body: &mut Body, last_seq: Seq, head: &Head) -> Result<PathPartition, ImageError> {
     let partition = body.deliveries()?;
-    if partition.position() > last_seq.next() {
-        return Err(body.wrong("position", partition.position().get()));
+    if partition.reached() > last_seq.next() {
+        return Err(body.wrong("position", partition.reached().get()));
     }
     if partition.latest_delivery() > head.last_delivery {
         return Err(body.wrong("delivery_id", partition.latest_delivery().get()));

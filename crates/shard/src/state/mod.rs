@@ -178,8 +178,9 @@ impl State {
         let topic = &self.topics[&path.topic];
         let limit = path.settings.get(Setting::MaxPassedOver);
         path.partitions.iter().zip(&topic.partitions).any(|(partition, state)| {
-            partition.ready_messages() > 0
-                || (partition.position() <= state.last_seq && partition.passed_over() < limit)
+            !partition.is_moving()
+                && (partition.ready_messages() > 0
+                    || (partition.position() <= state.last_seq && partition.passed_over() < limit))
         })
     }
 

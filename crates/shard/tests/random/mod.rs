@@ -6,8 +6,8 @@ use mortarmq_delivery::Fact;
 use mortarmq_shard::command::{CreateTopic, Deliver, EndMember, Settle};
 use mortarmq_shard::record::NewRecord;
 use mortarmq_shard::{
-    BatchBuilder, Command, Defaults, Grant, JoinGroup, PublishRunBuilder, Setting, SettingsPatch, SettleItem,
-    SettleKind, Stamp, StartPolicy, State, Stretch,
+    BatchBuilder, Command, Defaults, Grant, JoinGroup, PublishRunBuilder, SeekTarget, Setting, SettingsPatch,
+    SettleItem, SettleKind, Stamp, StartPolicy, State, Stretch,
 };
 use mortarmq_types::{
     ClusterTime, DeliveryId, KeyHash, MemberId, Partition, PathId, ProducerId, ProducerSeq, Seq, TopicIncarnation,
@@ -56,6 +56,9 @@ fn command(random: &mut Random) -> Command {
             state_entries_max: random.number(100),
             ..Defaults::BUILD
         }),
+        1 if random.below(4) == 0 => Command::PurgePath { path },
+        1 if random.below(8) == 0 => Command::DeleteGroup { path },
+        2 if random.below(2) == 0 => Command::SeekPath { path, target: target(random) },
         3..6 => Command::JoinGroup(JoinGroup {
             topic: TopicIncarnation::new(random.below(4)),
             group: ["a", "b"][usize::try_from(random.below(2)).expect("small")].to_owned(),
@@ -95,6 +98,14 @@ fn start(random: &mut Random) -> StartPolicy {
         0 => StartPolicy::Earliest,
         1 => StartPolicy::Latest,
         _ => StartPolicy::At(vec![(random.partition(), Seq::new(random.number(50)))]),
+    }
+}
+
+fn target(random: &mut Random) -> SeekTarget {
+    match random.below(4) {
+        0 => SeekTarget::Earliest,
+        1 => SeekTarget::Latest,
+        _ => SeekTarget::At((0..random.below(3)).map(|_| (random.partition(), Seq::new(random.number(60)))).collect()),
     }
 }
 
@@ -200,15 +211,23 @@ fn settle_live(random: &mut Random, state: &State) -> Option<Command> {
     }))
 }
 
+/// Moves a path that exists, if one does.
+fn seek_live(random: &mut Random, state: &State) -> Option<Command> {
+    let place = usize::try_from(random.below(state.paths.len().max(1) as u64)).expect("small");
+    let (path, _) = state.paths.iter().nth(place)?;
+    Some(Command::SeekPath { path: *path, target: target(random) })
+}
+
 /// A batch of up to ten commands for a shard in this state; its stamp moves the time on.
 pub(crate) fn batch(random: &mut Random, time: &mut u64, state: &State) -> Bytes {
     let mut builder = BatchBuilder::default();
     for _ in 0..random.below(11) {
-        match random.below(8) {
+        match random.below(25) / 3 {
             0 => publish(random, &mut builder),
             1 => publish_next(random, &mut builder),
             2 => deliver_live(random, state).iter().for_each(|command| builder.add(command)),
             3 => settle_live(random, state).iter().for_each(|command| builder.add(command)),
+            8 => seek_live(random, state).iter().for_each(|command| builder.add(command)),
             _ => builder.add(&command(random)),
         }
     }

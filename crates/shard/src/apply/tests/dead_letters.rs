@@ -260,3 +260,15 @@ fn p4_no_limit_of_the_catalog_loses_a_dead_message() {
     let made = bench.run(&[create(number, 1)]).outcomes;
     assert!(matches!(made[0], Outcome::TopicDeclared { .. }), "its own place is free again: {made:?}");
 }
+
+#[test]
+fn the_book_of_dead_letters_can_be_purged_and_not_deleted() {
+    let mut bench = Bench::ready();
+    bench.publish(1..2, b"", b"");
+    bench.kill("no such customer");
+    let refused = bench.run(&[Command::DeleteGroup { path: OWN_BOOK }]).outcomes;
+    assert_eq!(refused, [Outcome::Refused(Refusal::DeadLetterGroup)]);
+    let purged = bench.run(&[Command::PurgePath { path: OWN_BOOK }]).outcomes;
+    assert!(matches!(purged[..], [Outcome::Moved { dropped: 1, .. }]), "{purged:?}");
+    bench.shard.check();
+}

@@ -1,8 +1,8 @@
 //! Commands survive their bytes, and no bytes make decoding panic.
 
 use crate::command::{
-    Batch, BatchBuilder, Command, CreateTopic, Deliver, EndMember, Grant, JoinGroup, PublishRunBuilder, Settle,
-    SettleItem, SettleKind, Stamp, StartPolicy, Stretch,
+    Batch, BatchBuilder, Command, CreateTopic, Deliver, EndMember, Grant, JoinGroup, PublishRunBuilder, SeekTarget,
+    Settle, SettleItem, SettleKind, Stamp, StartPolicy, Stretch,
 };
 use crate::record::NewRecord;
 use crate::settings::{Defaults, Setting, SettingsPatch};
@@ -71,6 +71,10 @@ fn samples() -> Vec<Command> {
                 item(SettleKind::DeadLetter { error: "never again".to_owned() }),
             ],
         }),
+        Command::PurgePath { path: PathId::new(2) },
+        Command::SeekPath { path: PathId::new(2), target: SeekTarget::Latest },
+        Command::SeekPath { path: PathId::new(2), target: SeekTarget::At(vec![(Partition::new(3), Seq::new(41))]) },
+        Command::DeleteGroup { path: PathId::new(2) },
     ]
 }
 

@@ -1,0 +1,94 @@
+//! What operators change: an act is looked up once a read index is confirmed, proposed, and answered when it is applied.
+
+use mortarmq_shard::{Command, Outcome, Path, Refusal, SeekTarget};
+use mortarmq_types::Position;
+use mortarmq_wire::ErrorCode;
+
+use crate::config::Now;
+use crate::node::Node;
+use crate::open_batch::WaiterKind;
+use crate::queries::{Asked, unknown_topic};
+use crate::refusal::{failure, not_leading};
+use crate::reply::{Failure, QueryAnswer};
+use crate::request::Act;
+use crate::views::MovedView;
+
+impl Node {
+    /// An operator asks for a change. It is answered like a query, under a number of the same series.
+    ///
+    /// # Errors
+    /// The answer is a refusal when this node does not lead or what is named does not exist; nothing is changed then. It
+    /// says `unknown` when the change was proposed and its result is not known here (failure rule 6).
+    pub fn handle_act(&mut self, now: Now, query: u64, act: Act) {
+        self.turn(now);
+        if self.leads {
+            self.queries.ask(Asked::Act { query, act });
+        } else {
+            self.reply(query, Err(not_leading()));
+        }
+    }
+
+    /// Proposes an act, as the state is now.
+    pub(crate) fn propose_act(&mut self, query: u64, act: &Act) {
+        match self.commands_of(act) {
+            Err(failure) => self.reply(query, Err(failure)),
+            // A topic without groups owes nothing.
+            Ok(commands) if commands.is_empty() => self.reply(query, Ok(QueryAnswer::Moved(MovedView::default()))),
+            Ok(commands) => self.open.add_all(&commands, WaiterKind::Operator { query }),
+        }
+    }
+
+    /// The commands of an act: one for each path.
+    fn commands_of(&self, act: &Act) -> Result<Vec<Command>, Failure> {
+        let state = self.shard.state();
+        let (Act::Purge { topic: name, .. } | Act::Seek { topic: name, .. } | Act::DeleteGroup { topic: name, .. }) =
+            act;
+        let (_, topic) = state.topic_by_name(name).ok_or_else(|| unknown_topic(name))?;
+        let path = |group: &str| topic.paths.get(group).copied().ok_or_else(|| unknown_group(name, group));
+        match act {
+            Act::Purge { group: None, .. } => {
+                Ok(topic.paths.values().map(|path| Command::PurgePath { path: *path }).collect())
+            }
+            Act::Purge { group: Some(group), .. } => Ok(vec![Command::PurgePath { path: path(group)? }]),
+            Act::Seek { group, to, .. } => {
+                let id = path(group)?;
+                check_target(to, &state.paths[&id])?;
+                Ok(vec![Command::SeekPath { path: id, target: to.clone() }])
+            }
+            Act::DeleteGroup { group, .. } => Ok(vec![Command::DeleteGroup { path: path(group)? }]),
+        }
+    }
+
+    /// The commands of an act are applied; `position` is the last one's.
+    pub(crate) fn act_applied(&mut self, query: u64, outcomes: Vec<Outcome>, position: Position) {
+        let is_one = outcomes.len() == 1;
+        let mut sum = MovedView::default();
+        for outcome in outcomes {
+            match outcome {
+                Outcome::Moved { replayed, dropped, is_partial } => {
+                    sum.replayed += replayed;
+                    sum.dropped += dropped;
+                    sum.is_partial |= is_partial;
+                }
+                // Of several groups, one that is gone by now owes nothing; a purge is refused for no other reason.
+                Outcome::Refused(Refusal::UnknownGroup) if !is_one => {}
+                Outcome::Refused(refusal) => return self.reply_at(query, position, Err(failure(&refusal))),
+                other => unreachable!("a move is answered by Moved or Refused, not {other:?}"),
+            }
+        }
+        self.reply_at(query, position, Ok(QueryAnswer::Moved(sum)));
+    }
+}
+
+/// Names the partition before it is proposed: the command would be refused, and its text knows no names.
+fn check_target(to: &SeekTarget, path: &Path) -> Result<(), Failure> {
+    let SeekTarget::At(places) = to else { return Ok(()) };
+    let count = path.partitions.len();
+    let Some((unknown, _)) = places.iter().find(|(partition, _)| partition.index() >= count) else { return Ok(()) };
+    let partitions = u16::try_from(count).expect("at most 1024 partitions");
+    Err(failure(&Refusal::UnknownPartition { requested: *unknown, partitions }))
+}
+
+fn unknown_group(topic: &str, group: &str) -> Failure {
+    Failure::new(ErrorCode::UnknownGroup, format!("group {group:?} does not exist on {topic:?}"))
+}
