@@ -10,8 +10,8 @@ use std::sync::Arc;
 
 use bytes::{BufMut, BytesMut};
 use mortarmq_node::{
-    Delivery, Failure, Node, NodeConfig, NodeError, NodeRecovery, Now, Output, Query, QueryReply, ReadJob, ReadResult,
-    Reply, Request, SegmentWork, Subscribe,
+    Act, Delivery, Failure, Node, NodeConfig, NodeError, NodeRecovery, Now, Output, Query, QueryReply, ReadJob,
+    ReadResult, Reply, Request, SegmentWork, Subscribe,
 };
 use mortarmq_shard::record::NewRecord;
 use mortarmq_shard::{PublishRunBuilder, SettleItem, SettleKind, StartPolicy};
@@ -425,6 +425,21 @@ impl Rig {
         self.pump()?;
         self.catch_up()?;
         Ok(self.queries.remove(&self.last_query).expect("a query is answered"))
+    }
+
+    /// Asks for a change; the answer, once it is applied.
+    pub(crate) fn act(&mut self, act: Act) -> Result<QueryReply, Crashed> {
+        let query = self.begin_act(act)?;
+        self.catch_up()?;
+        Ok(self.queries.remove(&query).expect("an act is answered"))
+    }
+
+    /// Asks for a change and does not wait; the number of its answer.
+    pub(crate) fn begin_act(&mut self, act: Act) -> Result<u64, Crashed> {
+        self.last_query += 1;
+        self.node.handle_act(self.now, self.last_query, act);
+        self.pump()?;
+        Ok(self.last_query)
     }
 
     pub(crate) fn declare(&mut self, name: &str, partitions: u16) -> Result<TopicIncarnation, Crashed> {
