@@ -4,7 +4,8 @@ use axum::body::Body;
 use axum::http::header::CONTENT_TYPE;
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
-use mortarmq_node::{Query, QueryAnswer};
+use mortarmq_node::views::MovedView;
+use mortarmq_node::{Act, Query, QueryAnswer};
 use serde::Serialize;
 
 use crate::handle::NodeHandle;
@@ -25,6 +26,13 @@ pub(crate) async fn ask_with_position(
 ) -> Result<(mortarmq_types::Position, QueryAnswer), Refusal> {
     let reply = node.query(question).await.ok_or_else(Refusal::stopping)?;
     Ok((reply.position, reply.result?))
+}
+
+/// Asks the node for a change; the position of its command, and what it did.
+pub(crate) async fn act(node: &impl NodeHandle, act: Act) -> Result<(mortarmq_types::Position, MovedView), Refusal> {
+    let reply = node.act(act).await.ok_or_else(Refusal::cut_off)?;
+    let QueryAnswer::Moved(view) = reply.result? else { return Err(Refusal::other_answer()) };
+    Ok((reply.position, view))
 }
 
 /// A view as one line of JSON.

@@ -2,12 +2,16 @@
 
 use std::future::Future;
 
-use mortarmq_node::{Query, QueryReply};
+use mortarmq_node::{Act, Query, QueryReply};
 
 /// The node and its process, as the router sees them. Cheap to clone: every request has one.
 pub trait NodeHandle: Clone + Send + Sync + 'static {
     /// Asks the node. `None`: the node is stopping and answers nothing more.
     fn query(&self, question: Query) -> impl Future<Output = Option<QueryReply>> + Send;
+
+    /// Asks the node for a change; answered when it is applied. `None`: the node is stopping, and whether the change was made
+    /// is not known.
+    fn act(&self, act: Act) -> impl Future<Output = Option<QueryReply>> + Send;
 
     /// What `GET /v1/broker` tells. Does not wait for the node.
     fn broker(&self) -> BrokerStatus;

@@ -1,12 +1,12 @@
 //! The operator routes: a router over the node's queries (docs/reference/operations.md, "Operator routes").
 //!
 //! What `mortarmq` asks a broker, curl can ask: a command has no route of its own. This crate turns a request into one
-//! [`mortarmq_node::Query`] and its answer into one line of JSON. It knows nothing of frames, Raft, disks or threads;
+//! [`mortarmq_node::Query`] or [`mortarmq_node::Act`] and its answer into one line of JSON. It knows nothing of frames, Raft, disks or threads;
 //! the driver gives it a [`NodeHandle`] and serves what [`router`] returns.
 //!
 //! Start with [`router`] (which paths there are, and what every request passes through), then one file of `routes`
 //! (each is one route), then `refusal` (errors and their statuses) and `payload` (how stored bytes become JSON).
-//! Every route here only reads, so there is nothing yet that a foreign web page could make a browser change.
+//! Routes that change something are answered when the change is applied; `intake` keeps foreign web pages away from them.
 
 mod answer;
 mod handle;

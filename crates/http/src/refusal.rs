@@ -46,6 +46,22 @@ impl Refusal {
         Self::new(ErrorCode::ReadOnlyDegraded, "shutting down: ask again when the node is back")
     }
 
+    /// The node ends before it has said what became of a change (failure rule 6).
+    pub(crate) fn cut_off() -> Self {
+        let text = "shutting down: the change may be made or not; look when the node is back";
+        let mut failure = Failure::new(ErrorCode::ReadOnlyDegraded, text);
+        failure.outcome = Outcome::Unknown;
+        failure.into()
+    }
+
+    /// A web page may have made a browser send this.
+    pub(crate) fn cross_site() -> Self {
+        let text = "a browser could have been made to send this: add Content-Type: application/json, \
+                    Content-Type: application/octet-stream or a header X-Narad-Client";
+        let failure = Failure::new(ErrorCode::MalformedPayload, text);
+        Self { status: StatusCode::UNSUPPORTED_MEDIA_TYPE, failure }
+    }
+
     /// Something that is our fault. Questions change nothing, so the outcome is known even here.
     pub(crate) fn internal(what: &str) -> Self {
         let mut failure = Failure::new(ErrorCode::Internal, format!("internal fault: {what}; please report it"));

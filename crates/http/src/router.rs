@@ -2,7 +2,7 @@
 
 use axum::Router;
 use axum::middleware;
-use axum::routing::get;
+use axum::routing::{get, post};
 
 use crate::handle::NodeHandle;
 use crate::{intake, routes};
@@ -20,7 +20,12 @@ pub fn router<H: NodeHandle>(handle: H) -> Router {
         .route("/v1/topics", get(routes::topics::answer::<H>))
         .route("/v1/topics/{topic}", get(routes::topic::answer::<H>))
         .route("/v1/topics/{topic}/groups", get(routes::groups::answer::<H>))
-        .route("/v1/topics/{topic}/groups/{group}", get(routes::group::answer::<H>))
+        .route(
+            "/v1/topics/{topic}/groups/{group}",
+            get(routes::group::answer::<H>).delete(routes::delete_group::answer::<H>),
+        )
+        .route("/v1/topics/{topic}/groups/{group}/seek", post(routes::seek::answer::<H>))
+        .route("/v1/topics/{topic}/purge", post(routes::purge::answer::<H>))
         .route("/v1/topics/{topic}/peek", get(routes::peek::answer::<H>))
         .route("/v1/topics/{topic}/dlq", get(routes::dlq::answer::<H>))
         .route("/v1/topics/{topic}/trace", get(routes::trace::answer::<H>))

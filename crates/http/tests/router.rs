@@ -2,9 +2,11 @@
 
 mod support;
 
-use mortarmq_node::{ErrorCode, Failure, Outcome, Query};
+use mortarmq_node::{Act, ErrorCode, Failure, Outcome, Query, SeekTarget};
 use mortarmq_types::{Partition, Seq};
 use support::{FakeNode, Server, message};
+
+const JSON: &str = "Content-Type: application/json\r\n";
 
 const GROUP: &str = concat!(
     r#""group":"billing","produced":2000,"delivered":1500,"dropped":0,"dlq":0,"depth":500,"dropped_by":{},"#,
@@ -285,7 +287,7 @@ fn a_documented_route_of_a_later_version_names_itself() {
         ("DELETE", "/v1/topics/orders", "/v1/topics/{topic}"),
         ("POST", "/v1/topics/orders/produce", "/v1/topics/{topic}/produce"),
         ("POST", "/v1/topics/orders/dlq", "/v1/topics/{topic}/dlq"),
-        ("POST", "/v1/topics/orders/groups/billing/seek", "/v1/topics/{topic}/groups/{group}/seek"),
+        ("PATCH", "/v1/topics/orders/groups/billing", "/v1/topics/{topic}/groups/{group}"),
         ("POST", "/v1/cluster/members/2/readmit", "/v1/cluster/members/{id}/readmit"),
     ];
     for (method, target, path) in routes {
@@ -321,9 +323,153 @@ fn large_headers_and_bodies_are_refused_by_what_arrived() {
     assert_eq!(server.send("GET", "/v1/broker", &header(60_000), b"").status, 200);
     assert_eq!(server.send("GET", "/v1/broker", &header(66_000), b"").status, 431);
     let body = vec![b'{'; 1024 * 1024];
-    assert_eq!(server.send("POST", "/v1/topics/orders/produce", "", &body).status, 501);
-    let body = vec![b'{'; 1024 * 1024 + 1];
-    let answer = server.send("POST", "/v1/topics/orders/produce", "", &body);
-    assert_eq!(answer.status, 413);
-    assert!(answer.line().contains(r#""code":"TOO_LARGE","outcome":"refused""#), "{answer:?}");
+    assert_eq!(server.send("POST", "/v1/topics/orders/produce", JSON, &body).status, 501);
+    let too_large = |target: &str, body: &[u8]| {
+        let answer = server.send("POST", target, JSON, body);
+        assert_eq!(answer.status, 413);
+        assert!(answer.line().contains(r#""code":"TOO_LARGE","outcome":"refused""#), "{answer:?}");
+    };
+    too_large("/v1/topics/orders/produce", &vec![b'{'; 1024 * 1024 + 1]);
+    let spaces = |count: usize| [&b"{}"[..], &vec![b' '; count - 2]].concat();
+    assert_eq!(server.send("POST", "/v1/topics/orders/purge", JSON, &spaces(65_536)).status, 200);
+    too_large("/v1/topics/orders/purge", &spaces(65_537));
+}
+
+#[test]
+fn acts_have_the_documented_json_and_ask_for_what_was_written() {
+    let node = FakeNode::new();
+    let acted = node.acted.clone();
+    let server = Server::of(node);
+    let (topic, group) = (|| "orders".to_owned(), || "billing".to_owned());
+    let purged = r#"{"commit_index":8124,"epoch":3,"dropped":7}"#;
+    let moved = r#"{"commit_index":8124,"epoch":3,"replayed":5,"dropped":7}"#;
+    let purge = |group: Option<&str>| Act::Purge { topic: topic(), group: group.map(str::to_owned) };
+    let seek = |to| Act::Seek { topic: topic(), group: group(), to };
+    let seek_route = "/v1/topics/orders/groups/billing/seek";
+    let at = SeekTarget::At(vec![(Partition::new(3), Seq::new(41))]);
+    let acts = [
+        ("POST", "/v1/topics/orders/purge", "", purged, purge(None)),
+        ("POST", "/v1/topics/orders/purge", "{}", purged, purge(None)),
+        ("POST", "/v1/topics/orders/purge", r#"{"group":null}"#, purged, purge(None)),
+        ("POST", "/v1/topics/orders/purge", r#"{"group":"billing"}"#, purged, purge(Some("billing"))),
+        ("POST", seek_route, r#"{"to":"earliest"}"#, moved, seek(SeekTarget::Earliest)),
+        ("POST", seek_route, r#"{"to":"latest"}"#, moved, seek(SeekTarget::Latest)),
+        ("POST", seek_route, r#" {"sequence":41, "partition":3} "#, moved, seek(at)),
+        ("DELETE", "/v1/topics/orders/groups/billing", "", purged, Act::DeleteGroup { topic: topic(), group: group() }),
+    ];
+    for (method, target, body, expected, act) in acts {
+        let answer = server.send(method, target, JSON, body.as_bytes());
+        assert_eq!((answer.status, answer.line()), (200, expected), "{method} {target} {body}");
+        assert_eq!(acted.lock().expect("no test panics while it asks").take(), Some(act), "{method} {target} {body}");
+    }
+    let mut node = FakeNode::new();
+    node.moved.is_partial = true;
+    let answer = Server::of(node).send("POST", seek_route, JSON, br#"{"to":"earliest"}"#);
+    assert_eq!(answer.line(), moved.replace('}', r#","partial":true}"#));
+}
+
+#[test]
+fn an_act_that_is_written_wrong_is_400_and_asks_nothing() {
+    let node = FakeNode::new();
+    let acted = node.acted.clone();
+    let server = Server::of(node);
+    let place = r#"name one place: {\"to\":\"earliest\"}, {\"to\":\"latest\"}, or {\"partition\":0,\"sequence\":41}"#;
+    let wrong = [
+        ("groups/billing/seek", "", place),
+        ("groups/billing/seek", r#"{"partition":0}"#, place),
+        ("groups/billing/seek", r#"{"sequence":1}"#, place),
+        ("groups/billing/seek", r#"{"to":"latest","partition":0,"sequence":1}"#, place),
+        ("groups/billing/seek", r#"{"to":"latest","time_ms":1}"#, place),
+        ("groups/billing/seek", r#"{"to":"begin"}"#, r#"to=\"begin\" is no place: write earliest or latest"#),
+        ("groups/billing/seek", r#"{"partition":0,"sequence":0}"#, "sequence=0 is out of range"),
+        (
+            "groups/billing/seek",
+            r#"{"partition":65536,"sequence":1}"#,
+            "the body is not what this route takes: invalid value",
+        ),
+        (
+            "groups/billing/seek",
+            r#"{"partition":0,"sequence":-1}"#,
+            "the body is not what this route takes: invalid value",
+        ),
+        ("groups/billing/seek", r#"{"too":"latest"}"#, "the body is not what this route takes: unknown field `too`"),
+        ("purge", r#"{"groups":["billing"]}"#, "the body is not what this route takes: unknown field `groups`"),
+        ("purge", r#"{"group":7}"#, "the body is not what this route takes: invalid type: integer `7`"),
+        ("purge", r#"["billing"]"#, "the body is not what this route takes: a JSON object"),
+        ("purge", "{", "the body is not what this route takes: EOF"),
+        ("purge", "\u{0}", "the body is not what this route takes: a JSON object"),
+    ];
+    for (route, body, text) in wrong {
+        let answer = server.send("POST", &format!("/v1/topics/orders/{route}"), JSON, body.as_bytes());
+        assert_eq!(answer.status, 400, "{route} {body}: {answer:?}");
+        assert!(answer.line().starts_with(&format!(r#"{{"error":"{text}"#)), "{route} {body}: {answer:?}");
+        assert!(answer.line().ends_with(r#","code":"MALFORMED_PAYLOAD","outcome":"refused"}"#), "{body}: {answer:?}");
+        assert_eq!(*acted.lock().expect("no test panics while it asks"), None, "{route} {body}");
+    }
+    let answer = server.send("POST", "/v1/topics/orders/groups/billing/seek", JSON, br#"{"time_ms":1700000000000}"#);
+    let text = "POST /v1/topics/{topic}/groups/{group}/seek by time_ms is not in this version";
+    let expected = format!(r#"{{"error":"{text}","code":"UNKNOWN_OP","outcome":"refused"}}"#);
+    assert_eq!((answer.status, answer.line()), (501, expected.as_str()));
+    let answer = server.send("POST", "/v1/topics/none/purge", JSON, b"");
+    assert_eq!(answer.status, 404, "{answer:?}");
+}
+
+#[test]
+fn a_foreign_page_cannot_make_a_browser_change_anything() {
+    let node = FakeNode::new();
+    let acted = node.acted.clone();
+    let server = Server::of(node);
+    let purge = |headers: &str, body: &str| {
+        let status = server.send("POST", "/v1/topics/orders/purge", headers, body.as_bytes()).status;
+        let has_acted = acted.lock().expect("no test panics while it asks").take().is_some();
+        assert_eq!(has_acted, status == 200, "{headers} {body}");
+        status
+    };
+    let own = [
+        "Content-Type: APPLICATION/json; charset=utf-8",
+        "Content-Type: application/octet-stream",
+        "X-Narad-Client: me",
+    ];
+    for header in own {
+        for browser in ["", "Origin: http://evil.example\r\n", "Sec-Fetch-Site: cross-site\r\n"] {
+            for body in ["", "{}"] {
+                assert_eq!(purge(&format!("{header}\r\n{browser}"), body), 200, "{header} {browser}");
+            }
+        }
+    }
+    assert_eq!(purge("", ""), 200, "curl -X POST");
+    assert_eq!(purge("Sec-Fetch-Site: none\r\n", ""), 200);
+    for shown in [
+        "Origin: null",
+        "Referer: http://evil.example/",
+        "Sec-Fetch-Site: same-site",
+        "Content-Type: text/plain",
+        "Content-Type: application/x-www-form-urlencoded",
+        "Content-Type: multipart/form-data; boundary=x",
+        "X-Narad-Client: \r\nOrigin: http://evil.example",
+    ] {
+        assert_eq!(purge(&format!("{shown}\r\n"), ""), 415, "{shown}");
+    }
+    for form in ["", "Content-Type: text/plain\r\n", "Content-Type: application/x-www-form-urlencoded\r\n"] {
+        assert_eq!(purge(form, "{}"), 415, "{form}");
+    }
+    let answer = server.send("POST", "/v1/topics/orders/purge", "Origin: null\r\n", b"");
+    assert!(
+        answer.line().contains("add Content-Type: application/json")
+            && answer.line().ends_with(r#""outcome":"refused"}"#)
+    );
+    assert_eq!(
+        server.send("GET", "/stats", "Origin: http://evil.example\r\n", b"").status,
+        200,
+        "questions are not checked"
+    );
+}
+
+#[test]
+fn rule_6_an_act_that_a_stop_cuts_off_is_unknown() {
+    let mut node = FakeNode::new();
+    node.readiness.stopping = true;
+    let answer = Server::of(node).send("DELETE", "/v1/topics/orders/groups/billing", "", b"");
+    assert_eq!(answer.status, 500);
+    assert!(answer.line().ends_with(r#""code":"READ_ONLY_DEGRADED","outcome":"unknown"}"#), "{answer:?}");
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use mortarmq_http::{BrokerStatus, NodeHandle, Readiness};
-use mortarmq_node::{Gauges, Query, QueryAnswer, QueryReply};
+use mortarmq_node::{Act, Gauges, Query, QueryAnswer, QueryReply};
 use mortarmq_types::NodeId;
 use tokio::sync::{Semaphore, oneshot, watch};
 
@@ -22,6 +22,8 @@ pub(crate) struct AdminHandle {
     pub(crate) shared: Arc<Shared>,
     /// An answer about thousands of topics is large, and so is the work: few are made at a time.
     pub(crate) questions: Arc<Semaphore>,
+    /// A change waits for the journal, and must not keep questions waiting.
+    pub(crate) acts: Arc<Semaphore>,
     pub(crate) metrics_enabled: bool,
     pub(crate) data_dir: PathBuf,
     pub(crate) room: Arc<Room>,
@@ -33,6 +35,13 @@ impl NodeHandle for AdminHandle {
         let _place = self.questions.acquire().await.ok()?;
         let (answer, answered) = oneshot::channel();
         self.shared.send(Event::Query { question, answer });
+        answered.await.ok()
+    }
+
+    async fn act(&self, act: Act) -> Option<QueryReply> {
+        let _place = self.acts.acquire().await.ok()?;
+        let (answer, answered) = oneshot::channel();
+        self.shared.send(Event::Act { act, answer });
         answered.await.ok()
     }
 
@@ -93,3 +102,6 @@ impl AdminHandle {
 
 /// Questions of operators that the loop has in hand at a time.
 pub(crate) const QUESTIONS_MAX: usize = 4;
+
+/// Changes of operators that the loop has in hand at a time.
+pub(crate) const ACTS_MAX: usize = 16;

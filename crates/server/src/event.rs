@@ -1,6 +1,6 @@
 //! What reaches the shard's loop, and what it sends to connections.
 
-use mortarmq_node::{Delivery, DiskState, Failure, Gauges, Query, QueryReply, ReadResult, Reply, Request, Unsent};
+use mortarmq_node::{Act, Delivery, DiskState, Failure, Gauges, Query, QueryReply, ReadResult, Reply, Request, Unsent};
 use mortarmq_types::{ConnectionId, Position};
 use tokio::sync::oneshot;
 
@@ -18,6 +18,8 @@ pub(crate) enum Event {
     Unsent { connection: ConnectionId, subscription: u16, unsent: Vec<Unsent> },
     /// A question of an operator.
     Query { question: Query, answer: oneshot::Sender<QueryReply> },
+    /// A change that an operator asks for.
+    Act { act: Act, answer: oneshot::Sender<QueryReply> },
     /// What the node holds, for metrics.
     Gauges { answer: oneshot::Sender<Gauges> },
     /// A batch is durable.

@@ -290,6 +290,7 @@ impl Process {
         self.runtime.spawn(clients.run());
         let handle = AdminHandle {
             questions: Arc::new(Semaphore::new(admin::QUESTIONS_MAX)),
+            acts: Arc::new(Semaphore::new(admin::ACTS_MAX)),
             node_id: config.node_id,
             shared,
             metrics_enabled: config.metrics_enabled,

@@ -143,6 +143,11 @@ impl ShardLoop {
                 self.questions.insert(self.last_question, answer);
                 self.node.handle_query(now, self.last_question, question);
             }
+            Event::Act { act, answer } => {
+                self.last_question += 1;
+                self.questions.insert(self.last_question, answer);
+                self.node.handle_act(now, self.last_question, act);
+            }
             Event::Gauges { answer } => {
                 // Whoever asked may have gone.
                 let _ = answer.send(self.node.gauges());

@@ -3,6 +3,7 @@
 pub(crate) mod absent;
 pub(crate) mod balance;
 pub(crate) mod broker;
+pub(crate) mod delete_group;
 pub(crate) mod dlq;
 pub(crate) mod group;
 pub(crate) mod groups;
@@ -11,7 +12,9 @@ pub(crate) mod leader;
 pub(crate) mod members;
 pub(crate) mod metrics;
 pub(crate) mod peek;
+pub(crate) mod purge;
 pub(crate) mod readyz;
+pub(crate) mod seek;
 pub(crate) mod stats;
 pub(crate) mod topic;
 pub(crate) mod topics;

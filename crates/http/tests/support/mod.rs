@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use mortarmq_http::{BrokerStatus, NodeHandle, Readiness};
+use mortarmq_node::views::MovedView;
 use mortarmq_node::views::balance::TopicWithoutGroup;
 use mortarmq_node::views::trace::{TraceEvent, TraceStanding};
 use mortarmq_node::views::{
@@ -15,7 +16,7 @@ use mortarmq_node::views::{
     MemberView, PartitionStats, PathBooks, PeekView, PeekedMessage, StatsView, TopicPartitionView, TopicStats,
     TopicSummary, TopicView, TopicsView, TraceView,
 };
-use mortarmq_node::{ErrorCode, Failure, Query, QueryAnswer, QueryReply};
+use mortarmq_node::{Act, ErrorCode, Failure, Query, QueryAnswer, QueryReply};
 use mortarmq_shard::record::{NewRecord, open_record, write_record};
 use mortarmq_types::{CommitIndex, Epoch, Position, ProducerId, ProducerSeq};
 
@@ -24,6 +25,8 @@ use mortarmq_types::{CommitIndex, Epoch, Position, ProducerId, ProducerSeq};
 pub(crate) struct FakeNode {
     /// What was asked last.
     pub(crate) asked: Arc<Mutex<Option<Query>>>,
+    pub(crate) acted: Arc<Mutex<Option<Act>>>,
+    pub(crate) moved: MovedView,
     /// What `/readyz` and `/healthz` rest on.
     pub(crate) readiness: Readiness,
     /// How topic `broken` fails.
@@ -37,6 +40,8 @@ impl FakeNode {
     pub(crate) fn new() -> Self {
         Self {
             asked: Arc::default(),
+            acted: Arc::default(),
+            moved: MovedView { replayed: 5, dropped: 7, is_partial: false },
             readiness: Readiness { ready: true, ..Readiness::default() },
             failure: Failure::new(ErrorCode::Internal, "told to fail"),
             messages: vec![message(42, b"k1", b"{\"n\": 1}")],
@@ -52,6 +57,17 @@ impl NodeHandle for FakeNode {
         }
         let position = Position { epoch: Epoch::new(3), commit_index: CommitIndex::new(8123) };
         Some(QueryReply { position, result: self.answer(question) })
+    }
+
+    async fn act(&self, act: Act) -> Option<QueryReply> {
+        *self.acted.lock().expect("no test panics while it asks") = Some(act.clone());
+        if self.readiness.stopping {
+            return None;
+        }
+        let (Act::Purge { topic, .. } | Act::Seek { topic, .. } | Act::DeleteGroup { topic, .. }) = &act;
+        let result = self.check(topic).map(|()| QueryAnswer::Moved(self.moved));
+        let position = Position { epoch: Epoch::new(3), commit_index: CommitIndex::new(8124) };
+        Some(QueryReply { position, result })
     }
 
     fn broker(&self) -> BrokerStatus {
