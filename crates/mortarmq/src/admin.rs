@@ -36,6 +36,14 @@ pub(crate) struct Route<'a> {
     pub(crate) query: &'a [(&'a str, &'a str)],
 }
 
+/// What is asked of a route.
+#[derive(Clone, Copy, Debug)]
+enum Method<'a> {
+    Get,
+    Post(&'a serde_json::Value),
+    Delete,
+}
+
 impl Admin {
     /// A client of the routes at this address.
     pub(crate) fn new(args: &AdminArgs) -> Self {
@@ -54,7 +62,7 @@ impl Admin {
     /// # Errors
     /// Unreachable when no answer comes or it is not understood; refused when the broker says so.
     pub(crate) fn get<T: DeserializeOwned>(&self, route: Route<'_>) -> Result<T, Failure> {
-        match self.ask(route)? {
+        match self.ask(route, Method::Get)? {
             Ok(text) => self.parse(&text),
             Err(refusal) => Err(self.failure(refusal)),
         }
@@ -65,11 +73,41 @@ impl Admin {
     /// # Errors
     /// As [`Admin::get`].
     pub(crate) fn get_of_topic<T: DeserializeOwned>(&self, topic: &str, route: Route<'_>) -> Result<T, Failure> {
-        if topic.is_empty() {
+        self.ask_of_topic(topic, route, Method::Get)
+    }
+
+    /// Changes something of one topic, with a body of JSON.
+    ///
+    /// # Errors
+    /// As [`Admin::get_of_topic`]; unreachable too when an answer is missing that would say whether it was changed.
+    pub(crate) fn post_of_topic<T: DeserializeOwned>(
+        &self,
+        topic: &str,
+        route: Route<'_>,
+        body: &serde_json::Value,
+    ) -> Result<T, Failure> {
+        self.ask_of_topic(topic, route, Method::Post(body))
+    }
+
+    /// Deletes something of one topic.
+    ///
+    /// # Errors
+    /// As [`Admin::post_of_topic`].
+    pub(crate) fn delete_of_topic<T: DeserializeOwned>(&self, topic: &str, route: Route<'_>) -> Result<T, Failure> {
+        self.ask_of_topic(topic, route, Method::Delete)
+    }
+
+    fn ask_of_topic<T: DeserializeOwned>(
+        &self,
+        topic: &str,
+        route: Route<'_>,
+        method: Method<'_>,
+    ) -> Result<T, Failure> {
+        if route.path.iter().any(|segment| segment.is_empty()) {
             // As a path segment it would ask another route.
             return Err(Failure::unknown_topic(topic, &[]));
         }
-        match self.ask(route)? {
+        match self.ask(route, method)? {
             Ok(text) => self.parse(&text),
             Err(refusal) if refusal.code() == Some(ErrorCode::UnknownTopic) => {
                 // The list only improves the text: without it the failure is told all the same.
@@ -81,6 +119,10 @@ impl Admin {
                 let remedy = format!("see what it has: mortarmq topics describe {topic}");
                 Err(self.failure(refusal).with_remedy(remedy))
             }
+            Err(refusal) if refusal.code() == Some(ErrorCode::UnknownGroup) => {
+                let remedy = format!("see which there are: mortarmq groups list {topic}");
+                Err(self.failure(refusal).with_remedy(remedy))
+            }
             Err(refusal) => Err(self.failure(refusal)),
         }
     }
@@ -90,16 +132,15 @@ impl Admin {
         Ok(topics.topics.into_iter().map(|topic| topic.name).collect())
     }
 
-    fn ask(&self, route: Route<'_>) -> Result<Result<String, Refusal>, Failure> {
+    fn ask(&self, route: Route<'_>, method: Method<'_>) -> Result<Result<String, Refusal>, Failure> {
         let path: Vec<_> = route.path.iter().map(|segment| encoded(segment)).collect();
-        let mut request = self.agent.get(format!("{}/{}", self.base, path.join("/")));
-        for (name, value) in route.query {
-            request = request.query(*name, *value);
-        }
-        if let Some(token) = &self.token {
-            request = request.header("Authorization", format!("Bearer {token}"));
-        }
-        let mut response = request.call().map_err(|error| self.unreachable(&error))?;
+        let url = format!("{}/{}", self.base, path.join("/"));
+        let answered = match method {
+            Method::Get => self.prepared(self.agent.get(url), route).call(),
+            Method::Delete => self.prepared(self.agent.delete(url), route).call(),
+            Method::Post(body) => self.prepared(self.agent.post(url), route).send_json(body),
+        };
+        let mut response = answered.map_err(|error| self.unreachable(&error))?;
         let status = response.status();
         let body = response.body_mut().with_config().limit(MAX_ANSWER_BYTES).read_to_string();
         let text = body.map_err(|error| self.unreachable(&error))?;
@@ -109,6 +150,14 @@ impl Admin {
         let mut refusal: Refusal = serde_json::from_str(&text).unwrap_or_default();
         refusal.status = status.as_u16();
         Ok(Err(refusal))
+    }
+
+    fn prepared<B>(&self, request: ureq::RequestBuilder<B>, route: Route<'_>) -> ureq::RequestBuilder<B> {
+        let request = route.query.iter().fold(request, |request, (name, value)| request.query(*name, *value));
+        match &self.token {
+            Some(token) => request.header("Authorization", format!("Bearer {token}")),
+            None => request,
+        }
     }
 
     fn parse<T: DeserializeOwned>(&self, text: &str) -> Result<T, Failure> {

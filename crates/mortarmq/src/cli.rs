@@ -1,8 +1,8 @@
 //! The tree of commands.
 
 use crate::commands::{
-    balance, bench, broker, completion, demo, dlq, explain, leader, peek, publish, serve, subscribe, topics, trace,
-    verify, version,
+    balance, bench, broker, completion, demo, dlq, explain, groups, leader, peek, publish, serve, subscribe, topics,
+    trace, verify, version,
 };
 use crate::errors::Failure;
 
@@ -19,6 +19,8 @@ enum Command {
     Serve(serve::Args),
     #[command(subcommand)]
     Topics(topics::Command),
+    #[command(subcommand)]
+    Groups(groups::Command),
     Pub(publish::Args),
     Sub(subscribe::Args),
     Peek(peek::Args),
@@ -48,6 +50,7 @@ impl Cli {
         match self.command {
             Command::Serve(args) => serve::run(args),
             Command::Topics(command) => topics::run(&command),
+            Command::Groups(command) => groups::run(&command),
             Command::Pub(args) => publish::run(&args),
             Command::Sub(args) => subscribe::run(&args),
             Command::Peek(args) => peek::run(&args),

@@ -86,6 +86,11 @@ fn unknown_topic_is_two_lines_and_exit_code_4_on_every_way_in() {
         &["trace", "ordres", "0", "1"],
         &["topics", "describe", "ordres"],
         &["balance", "ordres"],
+        &["topics", "purge", "ordres"],
+        &["groups", "list", "ordres"],
+        &["groups", "describe", "ordres/g"],
+        &["groups", "seek", "ordres/g", "--to", "latest"],
+        &["groups", "delete", "ordres/g"],
     ];
     for args in cases {
         let done = broker.run(args);
@@ -163,6 +168,52 @@ fn p6_what_was_acked_stays_acked_over_a_kill_and_the_rest_comes() {
         balance.stderr
     );
     assert!(balance.stderr.starts_with("books balance at commit index "), "{}", balance.stderr);
+}
+
+#[test]
+fn p4_p9_groups_are_moved_purged_and_deleted_and_the_books_say_so_also_over_a_kill() {
+    // Publishes 10 and acks them; goes back to 4 and takes those again, over a kill; skips, purges, deletes.
+    let (_folder, mut broker) = broker();
+    broker.rows(&["topics", "create", "orders", "--partitions", "1"]);
+    broker.rows(&["pub", "orders", "m{n}", "--count", "10"]);
+    broker.rows(&["sub", "orders", "--group", "g", "--count", "10"]);
+    assert_eq!(broker.rows(&["groups", "list", "--header"]), "group\ttopic\tlag\tstate\ng\torders\t0\tempty\n");
+    assert_eq!(broker.rows(&["groups", "seek", "orders/g", "--to", "0:4"]), "7\t0\n");
+    assert_eq!(broker.rows(&["groups", "list", "orders"]), "g\torders\t7\tempty\n");
+    let first = broker.rows(&["sub", "orders", "--group", "g", "--count", "3"]);
+    broker.kill();
+    broker.restart();
+    let second = broker.rows(&["sub", "orders", "--group", "g", "--count", "4"]);
+    let mut again: Vec<_> = first.lines().chain(second.lines()).map(|row| columns(row)[6].to_owned()).collect();
+    again.sort_by_key(|value| value[1..].parse::<u32>().expect("m and a number"));
+    assert_eq!(again, (4..=10).map(|number| format!("m{number}")).collect::<Vec<_>>(), "P6: each once");
+    assert!(first.lines().all(|row| columns(row)[3..5] == ["1", "replayed"]), "{first}");
+    assert_eq!(broker.rows(&["balance"]), "orders\tg\t17\t17\t0\t0\t0\t0\n");
+
+    broker.rows(&["pub", "orders", "m{n}", "--count", "5"]);
+    assert_eq!(broker.rows(&["groups", "seek", "orders/g", "--to", "0:13", "--header"]), "replayed\tdropped\n0\t2\n");
+    assert_eq!(broker.rows(&["topics", "purge", "orders", "--group", "g", "--json"]), "{\"dropped\":3}\n");
+    assert_eq!(broker.rows(&["topics", "purge", "orders"]), "0\n");
+    assert_eq!(broker.rows(&["balance"]), "orders\tg\t22\t17\t5\t0\t0\t0\n");
+    let trace = broker.run(&["trace", "orders", "0", "15"]);
+    let stages: Vec<_> = trace.stdout.lines().map(|row| (columns(row)[3], columns(row)[7])).collect();
+    assert_eq!(stages, [("stored", "-"), ("dropped", "purge")]);
+    assert_eq!(trace.stderr, "orders/g: dropped\n");
+
+    assert_eq!(broker.rows(&["groups", "seek", "orders/g", "--to", "earliest"]), "15\t0\n");
+    assert_eq!(broker.rows(&["groups", "describe", "orders/g"]), "-\t-\t-\t15\n");
+    assert_eq!(broker.rows(&["groups", "delete", "orders/g"]), "0\t15\n");
+    let gone = broker.run(&["groups", "delete", "orders/g"]);
+    assert_eq!((gone.code, gone.stdout.as_str()), (Some(4), ""));
+    assert_eq!(
+        gone.stderr,
+        "error: group \"g\" does not exist on \"orders\" (UNKNOWN_GROUP, nothing was stored)\n  \
+         see which there are: mortarmq groups list orders\n"
+    );
+    let wrong = broker.run(&["groups", "seek", "orders", "--to", "earliest"]);
+    assert_eq!(wrong.code, Some(2), "{}", wrong.stderr);
+    broker.rows(&["sub", "orders", "--group", "g", "--count", "15"]);
+    assert_eq!(broker.rows(&["balance"]), "orders\tg\t15\t15\t0\t0\t0\t0\n", "a group of its own");
 }
 
 #[test]

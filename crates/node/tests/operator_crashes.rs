@@ -1,7 +1,10 @@
 //! Goal: whatever disk operation around an operator's act is the last one, an act that was answered holds, one that was not
 //! may hold or not, and nothing else changes: what is acked or dropped stays so unless an act brings it back, and what is
 //! owed comes. Method: play one script of seeks, a purge and a deletion with the power cut at each operation in turn,
-//! recover, and hold everything that comes against a record kept outside the broker.
+//! recover, and hold everything that comes against a record kept outside the broker; then random scripts with deaths at
+//! random moments.
+//!
+//! `MORTARMQ_LIVES=500` plays more of those; `MORTARMQ_SEED=N MORTARMQ_LIVES=1` plays one again.
 
 mod support;
 
@@ -63,7 +66,7 @@ impl Record {
                     self.settled.insert(number_of(&delivery));
                     self.held.remove(&number_of(&delivery));
                 }
-                other => panic!("a live delivery is acked, not {other:?}"),
+                other => panic!("a live delivery is acked, not {other:?}: {delivery:?}"),
             }
         }
         Ok(())
@@ -98,9 +101,12 @@ impl Record {
     }
 
     fn purge(&mut self, rig: &mut Rig) -> Result<(), Crashed> {
-        let all: Vec<u64> = (1..=self.confirmed).collect();
-        self.act(rig, Act::Purge { topic: "orders".to_owned(), group: None }, &all, &all)?;
+        // One that was sent and not confirmed may be stored, and gone with the others.
+        let (may, all): (Vec<u64>, Vec<u64>) = ((1..=self.sent).collect(), (1..=self.confirmed).collect());
+        self.act(rig, Act::Purge { topic: "orders".to_owned(), group: None }, &may, &all)?;
         self.held.clear();
+        // What was on its way is nobody's now.
+        rig.take_deliveries();
         Ok(())
     }
 
@@ -128,10 +134,11 @@ impl Record {
         self.deleted = true;
         self.settled.clear();
         let act = Act::DeleteGroup { topic: "orders".to_owned(), group: "billing".to_owned() };
-        let all: Vec<u64> = (1..=self.confirmed).collect();
+        let all: Vec<u64> = (1..=self.sent).collect();
         self.act(rig, act, &all, &[])?;
         self.excused.clear();
         self.held.clear();
+        rig.take_deliveries();
         Ok(())
     }
 }
@@ -151,7 +158,6 @@ fn script(rig: &mut Rig, record: &mut Record) -> Result<(), Crashed> {
     rig.pump()?;
     record.handle(rig, 1)?;
     record.purge(rig)?;
-    rig.take_deliveries();
     record.publish(rig, 24)?;
     record.handle(rig, 1)?;
     record.seek(rig, 22, false)?;
@@ -161,7 +167,6 @@ fn script(rig: &mut Rig, record: &mut Record) -> Result<(), Crashed> {
     rig.pump()?;
     record.handle(rig, 1)?;
     record.delete(rig)?;
-    rig.take_deliveries();
     rig.ask(CONNECTION, vec![subscribe(record.topic, "billing", 2, 71, 4)])?;
     record.handle(rig, 2)?;
     record.seek(rig, 2, true)?;
@@ -232,4 +237,132 @@ fn p4_p6_p9_an_answered_act_holds_after_a_power_loss_at_every_disk_operation() {
         }
     }
     println!("{operations} disk operations, each cut twice");
+}
+
+/// A stream of numbers that a seed decides.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, end: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % end
+    }
+}
+
+/// A random life of a path: what was done to it, and to which effect.
+struct Life {
+    random: Random,
+    rig: Rig,
+    record: Record,
+    subscription: u16,
+    options: RigOptions,
+    deaths: u32,
+    replays: u32,
+}
+
+impl Life {
+    fn join(&mut self) -> Result<(), Crashed> {
+        self.subscription += 1;
+        let member = 100 + u64::from(self.subscription);
+        let window = u16::try_from(1 + self.random.below(9)).expect("small");
+        self.rig.ask(CONNECTION, vec![subscribe(self.record.topic, "billing", self.subscription, member, window)])?;
+        Ok(())
+    }
+
+    fn step(&mut self) -> Result<(), Crashed> {
+        let confirmed = self.record.confirmed;
+        match self.random.below(24) {
+            0..7 => self.record.publish(&mut self.rig, confirmed + 1 + self.random.below(4))?,
+            7..12 => {
+                self.rig.pass(1 + self.random.below(3000))?;
+                self.rig.ask(CONNECTION, vec![Request::Heartbeat { subscription: self.subscription, leave: false }])?;
+            }
+            12 => self.record.purge(&mut self.rig)?,
+            13 => {
+                self.record.delete(&mut self.rig)?;
+                self.join()?;
+            }
+            14 => {
+                // Its leases end, and what it held comes again.
+                self.rig.ask(CONNECTION, vec![Request::Heartbeat { subscription: self.subscription, leave: true }])?;
+                self.rig.take_deliveries();
+                self.join()?;
+            }
+            15..20 => {
+                let to = 1 + self.random.below(confirmed + 1);
+                let path = self.rig.node.shard().state().paths.values().next().expect("somebody has joined");
+                let is_back = Seq::new(to) < path.partitions[0].position();
+                self.replays += u32::from(is_back);
+                self.record.seek(&mut self.rig, to, is_back)?;
+            }
+            20 => {
+                self.rig.node.handle_checkpoint_wanted(self.rig.now);
+                self.rig.pump()?;
+            }
+            21 => self.rig.disk.crash_at(self.rig.disk.operations() + 1 + self.random.below(9)),
+            _ => {}
+        }
+        self.record.handle(&mut self.rig, self.subscription)
+    }
+
+    /// The process dies, and another goes on with what the disk kept.
+    fn die(&mut self) {
+        self.deaths += 1;
+        self.options.now = self.rig.now;
+        self.options.now.monotonic = self.options.now.monotonic.after_ms(700);
+        self.rig =
+            Rig::start(&self.rig.disk.after_power_loss(self.random.below(1 << 20)), self.options).expect("a recovery");
+        assert!(self.rig.node.position().commit_index >= self.record.commit_index, "P10: an answered act is gone");
+        self.rig.node.shard().check();
+    }
+
+    /// Goes on as a consumer of the new process.
+    fn resume(&mut self) {
+        self.rig.connect(CONNECTION);
+        let resume = |life: &mut Self| -> Result<(), Crashed> {
+            life.join()?;
+            // What the dead one leased, whether it arrived or not, comes to the new member.
+            for _ in 0..8 {
+                life.record.handle(&mut life.rig, life.subscription)?;
+                life.rig.pass(5000)?;
+                life.rig.ask(CONNECTION, vec![Request::Heartbeat { subscription: life.subscription, leave: false }])?;
+            }
+            let sent = life.record.sent;
+            life.record.publish(&mut life.rig, sent)?;
+            life.record.handle(&mut life.rig, life.subscription)
+        };
+        resume(self).expect("this disk does not fail yet");
+    }
+}
+
+#[test]
+fn p4_p6_p7_p9_acts_in_any_order_hold_over_deaths_at_any_moment() {
+    let (first, lives) = (number("MORTARMQ_SEED", 1), number("MORTARMQ_LIVES", 60));
+    let (mut deaths, mut answered, mut replays) = (0, 0, 0);
+    for seed in first..first + lives {
+        println!("seed {seed}");
+        let rig = Rig::start(&MemoryDisk::new(), options()).expect("a fresh disk");
+        let random = Random(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15));
+        let record = Record::default();
+        let mut life = Life { random, rig, record, subscription: 0, options: options(), deaths: 0, replays: 0 };
+        life.rig.connect(CONNECTION);
+        life.record.topic = life.rig.declare("orders", 1).expect("no crash yet");
+        life.join().expect("no crash yet");
+        for _ in 0..120 {
+            if life.step().is_err() {
+                life.die();
+                life.resume();
+            }
+        }
+        life.die();
+        judge(&mut life.rig, &mut life.record).expect("this disk does not fail");
+        (deaths, answered, replays) = (deaths + life.deaths, answered + life.record.answered, replays + life.replays);
+    }
+    println!("{lives} lives, {deaths} deaths, {answered} acts answered, {replays} seeks back");
+    assert!(lives < 60 || (deaths > 200 && answered > 1500 && replays > 500), "the lives do little");
+}
+
+#[expect(clippy::disallowed_methods, reason = "the seed of a test comes from outside")]
+fn number(name: &str, default: u64) -> u64 {
+    std::env::var(name).map_or(default, |text| text.parse().unwrap_or_else(|_| panic!("{name} is a number")))
 }

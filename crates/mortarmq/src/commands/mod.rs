@@ -7,6 +7,7 @@ pub(crate) mod completion;
 pub(crate) mod demo;
 pub(crate) mod dlq;
 pub(crate) mod explain;
+pub(crate) mod groups;
 pub(crate) mod leader;
 pub(crate) mod peek;
 pub(crate) mod publish;

@@ -1,19 +1,21 @@
-//! `topics`: make, delete, list and describe.
+//! `topics`: make, delete, list, describe and purge.
 
 mod create;
 mod delete;
 mod describe;
 mod list;
+mod purge;
 
 use crate::errors::Failure;
 
-/// Make, delete, list and describe topics
+/// Make, delete, list, describe and purge topics
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Command {
     Create(create::Args),
     Delete(delete::Args),
     List(list::Args),
     Describe(describe::Args),
+    Purge(purge::Args),
 }
 
 /// Carries out the subcommand.
@@ -23,5 +25,6 @@ pub(crate) fn run(command: &Command) -> Result<(), Failure> {
         Command::Delete(args) => delete::run(args),
         Command::List(args) => list::run(args),
         Command::Describe(args) => describe::run(args),
+        Command::Purge(args) => purge::run(args),
     }
 }
