@@ -16,6 +16,9 @@ use mortarmq_storage::MemoryDisk;
 use mortarmq_types::{Cause, CommitIndex, DeliveryId, Partition, Seq, TopicIncarnation};
 use support::{CONNECTION, Crashed, Rig, RigOptions, number_of, publish, settle, subscribe};
 
+/// What is settled is acked or dropped; messages that die have a test of their own.
+const NOTHING_DIES: &str = "{\"max_attempts\":0}";
+
 /// What the clients saw. The topic has one partition, so a message's number is its sequence.
 #[derive(Default)]
 struct Record {
@@ -145,7 +148,7 @@ impl Record {
 
 fn script(rig: &mut Rig, record: &mut Record) -> Result<(), Crashed> {
     rig.connect(CONNECTION);
-    record.topic = rig.declare("orders", 1)?;
+    record.topic = rig.declare_with("orders", 1, NOTHING_DIES)?;
     rig.ask(CONNECTION, vec![subscribe(record.topic, "billing", 1, 70, 6)])?;
     record.publish(rig, 12)?;
     for _ in 0..6 {
@@ -179,7 +182,7 @@ fn judge(rig: &mut Rig, record: &mut Record) -> Result<(), Crashed> {
     assert!(rig.node.position().commit_index >= record.commit_index, "P10: an answered act is gone");
     rig.node.shard().check();
     rig.connect(CONNECTION);
-    record.topic = rig.declare("orders", 1)?;
+    record.topic = rig.declare_with("orders", 1, NOTHING_DIES)?;
     let sent = record.sent;
     record.publish(rig, sent)?;
     rig.ask(CONNECTION, vec![subscribe(record.topic, "billing", 1, 99, 100)])?;
@@ -346,7 +349,7 @@ fn p4_p6_p7_p9_acts_in_any_order_hold_over_deaths_at_any_moment() {
         let record = Record::default();
         let mut life = Life { random, rig, record, subscription: 0, options: options(), deaths: 0, replays: 0 };
         life.rig.connect(CONNECTION);
-        life.record.topic = life.rig.declare("orders", 1).expect("no crash yet");
+        life.record.topic = life.rig.declare_with("orders", 1, NOTHING_DIES).expect("no crash yet");
         life.join().expect("no crash yet");
         for _ in 0..120 {
             if life.step().is_err() {
