@@ -3,7 +3,7 @@
 mod support;
 
 use mortarmq_node::{Act, ErrorCode, Failure, Outcome, Query, SeekTarget};
-use mortarmq_types::{Partition, Seq};
+use mortarmq_types::{Partition, Seq, WallTime};
 use support::{FakeNode, Server, message};
 
 const JSON: &str = "Content-Type: application/json\r\n";
@@ -347,6 +347,7 @@ fn acts_have_the_documented_json_and_ask_for_what_was_written() {
     let seek = |to| Act::Seek { topic: topic(), group: group(), to };
     let seek_route = "/v1/topics/orders/groups/billing/seek";
     let at = SeekTarget::At(vec![(Partition::new(3), Seq::new(41))]);
+    let since = Act::SeekTime { topic: topic(), group: group(), time: WallTime::new(1_700_000_000_000) };
     let acts = [
         ("POST", "/v1/topics/orders/purge", "", purged, purge(None)),
         ("POST", "/v1/topics/orders/purge", "{}", purged, purge(None)),
@@ -355,6 +356,7 @@ fn acts_have_the_documented_json_and_ask_for_what_was_written() {
         ("POST", seek_route, r#"{"to":"earliest"}"#, moved, seek(SeekTarget::Earliest)),
         ("POST", seek_route, r#"{"to":"latest"}"#, moved, seek(SeekTarget::Latest)),
         ("POST", seek_route, r#" {"sequence":41, "partition":3} "#, moved, seek(at)),
+        ("POST", seek_route, r#"{"time_ms":1700000000000}"#, moved, since),
         ("DELETE", "/v1/topics/orders/groups/billing", "", purged, Act::DeleteGroup { topic: topic(), group: group() }),
     ];
     for (method, target, body, expected, act) in acts {
@@ -373,7 +375,10 @@ fn an_act_that_is_written_wrong_is_400_and_asks_nothing() {
     let node = FakeNode::new();
     let acted = node.acted.clone();
     let server = Server::of(node);
-    let place = r#"name one place: {\"to\":\"earliest\"}, {\"to\":\"latest\"}, or {\"partition\":0,\"sequence\":41}"#;
+    let place = concat!(
+        r#"name one place: {\"to\":\"earliest\"}, {\"to\":\"latest\"}, "#,
+        r#"{\"partition\":0,\"sequence\":41} or {\"time_ms\":1700000000000}"#
+    );
     let wrong = [
         ("groups/billing/seek", "", place),
         ("groups/billing/seek", r#"{"partition":0}"#, place),
@@ -406,10 +411,6 @@ fn an_act_that_is_written_wrong_is_400_and_asks_nothing() {
         assert!(answer.line().ends_with(r#","code":"MALFORMED_PAYLOAD","outcome":"refused"}"#), "{body}: {answer:?}");
         assert_eq!(*acted.lock().expect("no test panics while it asks"), None, "{route} {body}");
     }
-    let answer = server.send("POST", "/v1/topics/orders/groups/billing/seek", JSON, br#"{"time_ms":1700000000000}"#);
-    let text = "POST /v1/topics/{topic}/groups/{group}/seek by time_ms is not in this version";
-    let expected = format!(r#"{{"error":"{text}","code":"UNKNOWN_OP","outcome":"refused"}}"#);
-    assert_eq!((answer.status, answer.line()), (501, expected.as_str()));
     let answer = server.send("POST", "/v1/topics/none/purge", JSON, b"");
     assert_eq!(answer.status, 404, "{answer:?}");
 }

@@ -201,6 +201,8 @@ fn p4_p9_groups_are_moved_purged_and_deleted_and_the_books_say_so_also_over_a_ki
     assert_eq!(trace.stderr, "orders/g: dropped\n");
 
     assert_eq!(broker.rows(&["groups", "seek", "orders/g", "--to", "earliest"]), "15\t0\n");
+    assert_eq!(broker.rows(&["groups", "seek", "orders/g", "--to", "32503680000000"]), "0\t15\n", "the year 3000");
+    assert_eq!(broker.rows(&["groups", "seek", "orders/g", "--to", "0"]), "15\t0\n", "the year 1970");
     assert_eq!(broker.rows(&["groups", "describe", "orders/g"]), "-\t-\t-\t15\n");
     assert_eq!(broker.rows(&["groups", "delete", "orders/g"]), "0\t15\n");
     let gone = broker.run(&["groups", "delete", "orders/g"]);

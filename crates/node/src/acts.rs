@@ -1,12 +1,13 @@
 //! What operators change: an act is looked up once a read index is confirmed, proposed, and answered when it is applied.
 
 use mortarmq_shard::{Command, Outcome, Path, Refusal, SeekTarget};
-use mortarmq_types::Position;
+use mortarmq_types::{Partition, Position, WallTime};
 use mortarmq_wire::ErrorCode;
 
 use crate::config::Now;
 use crate::node::Node;
 use crate::open_batch::WaiterKind;
+use crate::output::{ReadJob, ReadResult};
 use crate::queries::{Asked, unknown_topic};
 use crate::refusal::{failure, not_leading};
 use crate::reply::{Failure, QueryAnswer};
@@ -30,6 +31,12 @@ impl Node {
 
     /// Proposes an act, as the state is now.
     pub(crate) fn propose_act(&mut self, query: u64, act: &Act) {
+        if let Act::SeekTime { topic, group, time } = act {
+            if let Err(failure) = self.begin_seek(query, topic, group, *time) {
+                self.reply(query, Err(failure));
+            }
+            return;
+        }
         match self.commands_of(act) {
             Err(failure) => self.reply(query, Err(failure)),
             // A topic without groups owes nothing.
@@ -41,8 +48,10 @@ impl Node {
     /// The commands of an act: one for each path.
     fn commands_of(&self, act: &Act) -> Result<Vec<Command>, Failure> {
         let state = self.shard.state();
-        let (Act::Purge { topic: name, .. } | Act::Seek { topic: name, .. } | Act::DeleteGroup { topic: name, .. }) =
-            act;
+        let (Act::Purge { topic: name, .. }
+        | Act::Seek { topic: name, .. }
+        | Act::SeekTime { topic: name, .. }
+        | Act::DeleteGroup { topic: name, .. }) = act;
         let (_, topic) = state.topic_by_name(name).ok_or_else(|| unknown_topic(name))?;
         let path = |group: &str| topic.paths.get(group).copied().ok_or_else(|| unknown_group(name, group));
         match act {
@@ -55,8 +64,38 @@ impl Node {
                 check_target(to, &state.paths[&id])?;
                 Ok(vec![Command::SeekPath { path: id, target: to.clone() }])
             }
+            Act::SeekTime { .. } => unreachable!("its places are read first, see the caller"),
             Act::DeleteGroup { group, .. } => Ok(vec![Command::DeleteGroup { path: path(group)? }]),
         }
+    }
+
+    /// Looks for the messages of a time, off the loop. What is published meanwhile is behind all of them.
+    fn begin_seek(&mut self, query: u64, name: &str, group: &str, time: WallTime) -> Result<(), Failure> {
+        let state = self.shard.state();
+        let (topic, found) = state.topic_by_name(name).ok_or_else(|| unknown_topic(name))?;
+        let path = found.paths.get(group).copied().ok_or_else(|| unknown_group(name, group))?;
+        let ends = found.partitions.iter().map(|partition| partition.last_seq.next()).collect();
+        let ticket = self.read(self.last_ticket, ReadJob::Since { topic, ends, time });
+        self.queries.seeking.insert(ticket, (query, path));
+        Ok(())
+    }
+
+    /// The places of a time were found: the seek is proposed. Says whether this read was one of those.
+    pub(crate) fn propose_seek(&mut self, ticket: u64, result: &ReadResult) -> bool {
+        let Some((query, path)) = self.queries.seeking.remove(&ticket) else { return false };
+        match result {
+            _ if !self.leads => self.reply(query, Err(not_leading())),
+            ReadResult::Since(seqs) => {
+                let places = seqs.iter().enumerate().map(|(number, seq)| (Partition::from_index(number), *seq));
+                let command = Command::SeekPath { path, target: SeekTarget::At(places.collect()) };
+                self.open.add_all(&[command], WaiterKind::Operator { query });
+            }
+            ReadResult::Failed(reason) => self.reply(query, Err(unreadable(reason))),
+            ReadResult::Records(_) | ReadResult::Index(_) | ReadResult::Life { .. } => {
+                self.reply(query, Err(unreadable("the read was answered with something else")));
+            }
+        }
+        true
     }
 
     /// The commands of an act are applied; `position` is the last one's.
@@ -87,6 +126,12 @@ fn check_target(to: &SeekTarget, path: &Path) -> Result<(), Failure> {
     let Some((unknown, _)) = places.iter().find(|(partition, _)| partition.index() >= count) else { return Ok(()) };
     let partitions = u16::try_from(count).expect("at most 1024 partitions");
     Err(failure(&Refusal::UnknownPartition { requested: *unknown, partitions }))
+}
+
+/// Nothing was proposed, so nothing was moved.
+fn unreadable(reason: &str) -> Failure {
+    let text = format!("a message of that time cannot be looked for: {reason}; nothing was moved");
+    Failure { outcome: mortarmq_wire::Outcome::Refused, ..Failure::new(ErrorCode::Internal, text) }
 }
 
 fn unknown_group(topic: &str, group: &str) -> Failure {

@@ -103,7 +103,9 @@ impl Node {
                 (found, "the record is not in its segment".to_owned())
             }
             ReadResult::Failed(reason) => (BTreeMap::new(), reason),
-            ReadResult::Index(_) | ReadResult::Life { .. } => unreachable!("the read pool answers what it was asked"),
+            ReadResult::Index(_) | ReadResult::Life { .. } | ReadResult::Since(_) => {
+                unreachable!("the read pool answers what it was asked")
+            }
         };
         let mut held = Vec::new();
         let mut of_path = None;

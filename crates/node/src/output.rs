@@ -144,6 +144,15 @@ pub enum ReadJob {
         /// The message.
         seq: Seq,
     },
+    /// The first message of each partition that was published at a time or later.
+    Since {
+        /// The topic.
+        topic: TopicIncarnation,
+        /// Where each partition ends: the answer for one that has no such message.
+        ends: Vec<Seq>,
+        /// The time, by the leader's wall clock.
+        time: WallTime,
+    },
 }
 
 /// What a read found.
@@ -160,6 +169,8 @@ pub enum ReadResult {
         /// The payloads of the ledger.
         ledger: Vec<bytes::Bytes>,
     },
+    /// To [`ReadJob::Since`].
+    Since(Vec<Seq>),
     /// The bytes are not what was written, or could not be read: they are never served (P11).
     Failed(String),
 }

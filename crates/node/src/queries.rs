@@ -7,7 +7,7 @@ use mortarmq_shard::names::dead_letter_name;
 use mortarmq_shard::record::open_record;
 use mortarmq_shard::{State, Topic};
 use mortarmq_storage::StoredRecord;
-use mortarmq_types::{ConnectionId, Partition, Position, Seq, TopicIncarnation};
+use mortarmq_types::{ConnectionId, Partition, PathId, Position, Seq, TopicIncarnation};
 use mortarmq_wire::{ErrorCode, RecordBody};
 
 use crate::config::Now;
@@ -36,6 +36,8 @@ pub(crate) struct Queries {
     last_token: u64,
     /// For a read of a segment or ledger.
     reading: BTreeMap<u64, Reading>,
+    /// For the places of a time: the act and its path.
+    pub(crate) seeking: BTreeMap<u64, (u64, PathId)>,
 }
 
 #[derive(Debug)]
@@ -130,6 +132,9 @@ impl Node {
 
     /// Takes what was read for a peek or a trace.
     pub(crate) fn handle_query_read(&mut self, ticket: u64, result: ReadResult) {
+        if self.propose_seek(ticket, &result) {
+            return;
+        }
         let Some(reading) = self.queries.reading.remove(&ticket) else { return };
         let answer = match result {
             ReadResult::Records(records) => {
@@ -139,7 +144,9 @@ impl Node {
             }
             ReadResult::Life { record, ledger } => self.tell_life(&reading, record, ledger),
             ReadResult::Failed(text) => Err(Failure::new(ErrorCode::Internal, text)),
-            ReadResult::Index(_) => Err(Failure::new(ErrorCode::Internal, "the read was answered with an index")),
+            ReadResult::Index(_) | ReadResult::Since(_) => {
+                Err(Failure::new(ErrorCode::Internal, "the read was answered with something else"))
+            }
         };
         let reply = Box::new(QueryReply { position: reading.position, result: answer });
         self.outputs.push_back(Output::Query { query: reading.query, reply });

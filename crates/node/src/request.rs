@@ -1,7 +1,7 @@
 //! What a driver asks of a node: requests of connections, and queries of operators.
 
 use mortarmq_shard::{PublishRun, SeekTarget, SettleItem, StartPolicy};
-use mortarmq_types::{MemberId, Partition, Seq, TopicIncarnation};
+use mortarmq_types::{MemberId, Partition, Seq, TopicIncarnation, WallTime};
 
 use crate::reply::Failure;
 
@@ -187,6 +187,15 @@ pub enum Act {
         group: String,
         /// Where to.
         to: SeekTarget,
+    },
+    /// Moves a group to the first messages that were published at a time or later.
+    SeekTime {
+        /// The topic's name.
+        topic: String,
+        /// The group's name.
+        group: String,
+        /// The time, by the leader's wall clock.
+        time: WallTime,
     },
     /// Ends a group, and drops what it owes.
     DeleteGroup {

@@ -277,3 +277,65 @@ fn p2_an_act_on_what_does_not_exist_changes_nothing_and_says_so() {
     rig.ask(CONNECTION, vec![publish(topic, 9, 1..11, b"")]).expect("no crash");
     assert_eq!(counts(&rig.act(all).expect("no crash")), (0, 20), "all groups, each in all partitions");
 }
+
+#[test]
+fn rule_6_an_act_whose_batch_takes_too_long_is_unknown_and_may_be_done_all_the_same() {
+    let mut rig = rig();
+    let topic = rig.declare("orders", 1).expect("no crash");
+    rig.ask(CONNECTION, vec![subscribe(topic, "billing", 1, 70, 0), publish(topic, 9, 1..11, b"")]).expect("no crash");
+    rig.catch_up().expect("no crash");
+    rig.slow = true;
+    let query = rig.begin_act(purge()).expect("no crash");
+    assert!(!rig.queries.contains_key(&query), "it is not applied yet");
+    rig.pass(6000).expect("no crash");
+    let failure = rig.queries.remove(&query).expect("nobody waits for ever").result.expect_err("it is not known");
+    assert_eq!((failure.code, failure.outcome), (ErrorCode::QuorumLost, Outcome::Unknown));
+    assert!(failure.message.contains("look before you ask again"), "{failure:?}");
+    rig.slow = false;
+    rig.catch_up().expect("no crash");
+    assert_eq!(books(&mut rig).expect("no crash"), [10, 0, 10, 0]);
+}
+
+#[test]
+fn p10_an_act_names_the_command_that_did_it() {
+    let mut rig = rig();
+    let topic = rig.declare("orders", 1).expect("no crash");
+    rig.ask(CONNECTION, vec![subscribe(topic, "billing", 1, 70, 0)]).expect("no crash");
+    rig.slow = true;
+    rig.ask(CONNECTION, vec![publish(topic, 9, 1..2, b"")]).expect("no crash");
+    // The journal writes; the act and what comes behind it stand in the next batch.
+    let query = rig.begin_act(purge()).expect("no crash");
+    rig.ask(CONNECTION, vec![publish(topic, 9, 2..4, b"")]).expect("no crash");
+    rig.slow = false;
+    rig.catch_up().expect("no crash");
+    let reply = rig.queries.remove(&query).expect("answered");
+    assert_eq!(counts(&reply), (0, 1));
+    let published: Vec<_> =
+        rig.replies.remove(&CONNECTION).expect("answered").iter().map(|reply| reply.position).collect();
+    assert_eq!(published[1].commit_index, reply.position.commit_index.next());
+}
+
+#[test]
+fn a_seek_by_time_goes_to_the_first_message_of_each_partition_since_then() {
+    let mut rig = rig();
+    let topic = rig.declare("orders", 2).expect("no crash");
+    rig.ask(CONNECTION, vec![subscribe(topic, "billing", 1, 70, 100)]).expect("no crash");
+    rig.ask(CONNECTION, vec![publish(topic, 0, 1..11, b"")]).expect("no crash");
+    rig.pass(1000).expect("no crash");
+    let time = rig.now.wall;
+    rig.ask(CONNECTION, vec![publish(topic, 0, 11..17, b"")]).expect("no crash");
+    for delivery in rig.take_deliveries() {
+        ack(&mut rig, &delivery).expect("no crash");
+    }
+    let act = |time| Act::SeekTime { topic: "orders".to_owned(), group: "billing".to_owned(), time };
+    assert_eq!(counts(&rig.act(act(time)).expect("no crash")), (6, 0));
+    let again: BTreeSet<u64> = rig.take_deliveries().iter().map(number_of).collect();
+    assert_eq!(again, (11..17).collect());
+    let later = time.after_ms(60_000);
+    assert_eq!(counts(&rig.act(act(later)).expect("no crash")), (0, 0), "what is leased goes on");
+    rig.ask(CONNECTION, vec![Request::Heartbeat { subscription: 1, leave: true }]).expect("no crash");
+    assert_eq!(counts(&rig.act(act(later)).expect("no crash")), (0, 6), "nothing is that young");
+    let nobody = Act::SeekTime { topic: "orders".to_owned(), group: "audit".to_owned(), time };
+    let failure = rig.act(nobody).expect("no crash").result.expect_err("there is no such group");
+    assert_eq!(failure.code, ErrorCode::UnknownGroup);
+}

@@ -7,6 +7,7 @@ use std::thread::JoinHandle;
 
 use mortarmq_node::{ReadJob, ReadResult};
 use mortarmq_storage::{ReadError, SegmentReader};
+use mortarmq_types::{Partition, Seq};
 
 use crate::event::Event;
 use crate::threads::{chain, spawn};
@@ -57,6 +58,12 @@ fn read(reader: &SegmentReader, job: &ReadJob) -> Result<ReadResult, ReadError> 
         }
         ReadJob::Index { topic, partition, from, max } => {
             reader.read_index(topic, partition, from, max as usize).map(ReadResult::Index)
+        }
+        ReadJob::Since { topic, ref ends, time } => {
+            let since = |(number, end): (usize, &Seq)| {
+                reader.first_since(topic, Partition::from_index(number), Seq::FIRST, *end, time)
+            };
+            ends.iter().enumerate().map(since).collect::<Result<_, _>>().map(ReadResult::Since)
         }
         ReadJob::Life { topic, partition, seq } => {
             let records = reader.read_records(topic, partition, seq, seq.next(), 0);

@@ -2,7 +2,7 @@
 
 use axum::extract::State;
 use mortarmq_node::{Act, SeekTarget};
-use mortarmq_types::{Partition, Seq};
+use mortarmq_types::{Partition, Seq, WallTime};
 use serde::{Deserialize, Serialize};
 
 use crate::answer::{Answer, act, json};
@@ -11,7 +11,7 @@ use crate::intake::JsonBody;
 use crate::parameters::Segments;
 use crate::refusal::Refusal;
 
-/// The body: one of three ways to name a place.
+/// The body: one of the ways to name a place.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Asked {
@@ -41,7 +41,7 @@ pub(crate) async fn answer<H: NodeHandle>(
     Segments((topic, group)): Segments<(String, String)>,
     JsonBody(asked): JsonBody<Asked>,
 ) -> Answer {
-    let (position, view) = act(&node, Act::Seek { topic, group, to: asked.target()? }).await?;
+    let (position, view) = act(&node, asked.act(topic, group)?).await?;
     json(&Moved {
         commit_index: position.commit_index.get(),
         epoch: position.epoch.get(),
@@ -52,25 +52,27 @@ pub(crate) async fn answer<H: NodeHandle>(
 }
 
 impl Asked {
-    fn target(&self) -> Result<SeekTarget, Refusal> {
-        match (self.to.as_deref(), self.partition, self.sequence, self.time_ms) {
-            (Some("earliest"), None, None, None) => Ok(SeekTarget::Earliest),
-            (Some("latest"), None, None, None) => Ok(SeekTarget::Latest),
+    fn act(&self, topic: String, group: String) -> Result<Act, Refusal> {
+        let to = match (self.to.as_deref(), self.partition, self.sequence, self.time_ms) {
+            (Some("earliest"), None, None, None) => SeekTarget::Earliest,
+            (Some("latest"), None, None, None) => SeekTarget::Latest,
             (Some(word), None, None, None) => {
-                Err(Refusal::parameter(format!("to={word:?} is no place: write earliest or latest")))
+                return Err(Refusal::parameter(format!("to={word:?} is no place: write earliest or latest")));
             }
             (None, Some(_), Some(0), None) => {
-                Err(Refusal::parameter("sequence=0 is out of range: the first message of a partition is 1"))
+                return Err(Refusal::parameter("sequence=0 is out of range: the first message of a partition is 1"));
             }
             (None, Some(partition), Some(sequence), None) => {
-                Ok(SeekTarget::At(vec![(Partition::new(partition), Seq::new(sequence))]))
+                SeekTarget::At(vec![(Partition::new(partition), Seq::new(sequence))])
             }
-            (None, None, None, Some(_)) => {
-                Err(Refusal::absent("POST", "/v1/topics/{topic}/groups/{group}/seek by time_ms"))
+            (None, None, None, Some(time_ms)) => {
+                return Ok(Act::SeekTime { topic, group, time: WallTime::new(time_ms) });
             }
-            _ => Err(Refusal::parameter(
-                "name one place: {\"to\":\"earliest\"}, {\"to\":\"latest\"}, or {\"partition\":0,\"sequence\":41}",
-            )),
-        }
+            _ => return Err(Refusal::parameter(ONE_PLACE)),
+        };
+        Ok(Act::Seek { topic, group, to })
     }
 }
+
+const ONE_PLACE: &str =
+    r#"name one place: {"to":"earliest"}, {"to":"latest"}, {"partition":0,"sequence":41} or {"time_ms":1700000000000}"#;

@@ -64,7 +64,10 @@ impl NodeHandle for FakeNode {
         if self.readiness.stopping {
             return None;
         }
-        let (Act::Purge { topic, .. } | Act::Seek { topic, .. } | Act::DeleteGroup { topic, .. }) = &act;
+        let (Act::Purge { topic, .. }
+        | Act::Seek { topic, .. }
+        | Act::SeekTime { topic, .. }
+        | Act::DeleteGroup { topic, .. }) = &act;
         let result = self.check(topic).map(|()| QueryAnswer::Moved(self.moved));
         let position = Position { epoch: Epoch::new(3), commit_index: CommitIndex::new(8124) };
         Some(QueryReply { position, result })

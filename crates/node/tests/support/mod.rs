@@ -255,7 +255,7 @@ impl Rig {
                     match &job {
                         ReadJob::Records { .. } => self.record_reads += 1,
                         ReadJob::Index { .. } => self.index_reads += 1,
-                        ReadJob::Life { .. } => {}
+                        ReadJob::Life { .. } | ReadJob::Since { .. } => {}
                     }
                     self.under_way.reads.push_back((ticket, job));
                     self.unless_slow(Self::finish_read)?;
@@ -385,6 +385,13 @@ impl Rig {
                 .map_or_else(failed, ReadResult::Records),
             ReadJob::Index { topic, partition, from, max } => {
                 self.reader.read_index(topic, partition, from, max as usize).map_or_else(failed, ReadResult::Index)
+            }
+            ReadJob::Since { topic, ends, time } => {
+                let since = |(number, end): (usize, &Seq)| {
+                    self.reader.first_since(topic, Partition::from_index(number), Seq::FIRST, *end, time)
+                };
+                let seqs: Result<Vec<Seq>, _> = ends.iter().enumerate().map(since).collect();
+                seqs.map_or_else(failed, ReadResult::Since)
             }
             ReadJob::Life { topic, partition, seq } => {
                 let record = self.reader.read_records(topic, partition, seq, seq.next(), usize::MAX);

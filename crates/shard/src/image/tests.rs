@@ -161,6 +161,14 @@ fn what_contradicts_another_section_is_refused() {
     assert_eq!(refused(twin), (Section::Path(PathId::new(2)), "group"));
     let in_partition = Section::PathPartition(PATH, Partition::ZERO);
     assert_eq!(refused(|state| state.last_delivery = DeliveryId::new(2)), (in_partition, "delivery_id"));
+    let beyond = refused(|state| {
+        // Back at the start, it remembers a position that the partition never had.
+        let (far, moved, ended) = (Seq::new(9), &mut Vec::new(), &mut Vec::new());
+        let place = &mut state.path_mut(PATH).expect("there").partitions[0];
+        place.seek(far, far, &mut 9, moved, ended).expect("nothing moves");
+        place.seek(Seq::FIRST, far, &mut 9, moved, ended).expect("nothing moves");
+    });
+    assert_eq!(beyond, (in_partition, "position"));
     assert_eq!(refused(|state| state.ending[0].1 = MEMBER), (path, "member"));
     assert_eq!(refused(|state| state.ending.push_back(state.ending[0])), (Section::Shard, "ending member"));
     assert_eq!(refused(|state| state.ending[0].2 = Cause::Nacked), (Section::Shard, "ending cause"));

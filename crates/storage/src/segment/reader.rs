@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use mortarmq_types::{Partition, Seq, TopicIncarnation};
+use mortarmq_types::{Partition, Seq, TopicIncarnation, WallTime};
 
 use super::files::{Key, SegmentExtent, Shared, read_error};
 use super::layout::{
@@ -64,6 +64,33 @@ impl SegmentReader {
             }
         }
         Ok(records)
+    }
+
+    /// The first message of `from..to` that was published at this time or later by the leader's wall clock; `to` if none was.
+    ///
+    /// It looks at about as many records as `to` has binary digits. The wall clock may have gone back between two
+    /// messages: then the answer is one of the places where it passed the time.
+    ///
+    /// # Errors
+    /// [`ReadError::Corrupt`] if a record that is looked at fails its checksum.
+    pub fn first_since(
+        &self,
+        topic: TopicIncarnation,
+        partition: Partition,
+        from: Seq,
+        to: Seq,
+        time: WallTime,
+    ) -> Result<Seq, ReadError> {
+        let (mut low, mut high) = (from.get(), to.get());
+        while low < high {
+            let middle = low + (high - low) / 2;
+            let records = self.read_records(topic, partition, Seq::new(middle), Seq::new(high), 0)?;
+            match records.first() {
+                Some(record) if record.published_at < time => low = record.seq.get() + 1,
+                Some(_) | None => high = middle,
+            }
+        }
+        Ok(Seq::new(low))
     }
 
     /// Reads the index entries from `from` on that are written, at most `max`.

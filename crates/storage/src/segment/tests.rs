@@ -492,3 +492,27 @@ proptest! {
         prop_assert_eq!(found, expected);
     }
 }
+
+#[test]
+fn the_first_message_of_a_time_is_found_in_few_reads_and_damage_on_the_way_is_an_error() {
+    // Message n was published at n ms after the base, over many small segments.
+    let disk = MemoryDisk::new();
+    let mut writer = open(&disk);
+    let records: Vec<SegmentRecord> = (1..=200).map(|seq| record(seq, 100)).collect();
+    writer.append(&records).expect("appended");
+    writer.flush().expect("flushed");
+    let reader = writer.reader();
+    let base = 1_700_000_000_000;
+    let since = |time: u64, to: u64| {
+        reader.first_since(TOPIC, PARTITION, Seq::FIRST, Seq::new(to), WallTime::new(time)).expect("sound").get()
+    };
+    for (time, seq) in [(0, 1), (base, 1), (base + 1, 1), (base + 2, 2), (base + 117, 117), (base + 200, 200)] {
+        assert_eq!(since(time, 201), seq, "{time}");
+    }
+    assert_eq!(since(base + 201, 201), 201, "none is that young");
+    assert_eq!(since(base + 117, 50), 50, "none of those that are asked for");
+    assert_eq!(since(0, 1), 1, "an empty partition");
+    assert_eq!(since(base + 999, 300), 201, "what is not written is not older than anything");
+    let unknown = reader.first_since(TOPIC, Partition::new(4), Seq::FIRST, Seq::FIRST, WallTime::new(base));
+    assert_eq!(unknown.expect("nothing to read"), Seq::FIRST);
+}
