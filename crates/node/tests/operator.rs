@@ -130,12 +130,28 @@ fn p4_p9_a_purge_of_a_hundred_thousand_messages_is_answered_at_once_and_goes_on_
     assert_eq!(books(&mut rig).expect("no crash"), [100_000, 0, 100_000, 0]);
 }
 
+/// Messages of the seek back below that are never acked before it.
+const UNSETTLED: [u64; 3] = [37, 38, 39];
+
+/// Takes what came of a replay: once as replayed, then as given back, and never what was acked since.
+fn look_at_replay(rig: &mut Rig, seen: &mut BTreeSet<u64>, acked: &[u64]) -> Vec<Delivery> {
+    let came = rig.take_deliveries();
+    for delivery in &came {
+        let number = number_of(delivery);
+        assert!(!acked.contains(&number), "P6: {number} was acked since and came again");
+        let is_first = seen.insert(number) && !UNSETTLED.contains(&number);
+        let cause = if is_first { Cause::Replayed } else { Cause::Released };
+        assert_eq!((delivery.cause, delivery.attempt.get()), (cause, 1), "P7: {number}");
+        assert_eq!(delivery.previous == DeliveryId::ZERO, is_first, "P7: {number}");
+    }
+    came
+}
+
 #[test]
 fn p6_p7_p8_p9_a_seek_back_brings_acked_messages_again_also_over_restarts_in_its_middle() {
     // Goal: what is owed once more survives a replay of the journal and a checkpoint. Method: 40 messages of three keys, and
     // some without, are acked but for three; back to 11; every eight acks the member leaves and the node starts anew, in
     // turn from its journal and from a checkpoint.
-    const UNSETTLED: [u64; 3] = [37, 38, 39];
     let keys: [&[u8]; 4] = [b"", b"anna", b"bert", b"carl"];
     let key_of = |number: u64| keys[usize::try_from(number % 4).expect("small")];
     let mut rig = rig();
@@ -160,23 +176,11 @@ fn p6_p7_p8_p9_a_seek_back_brings_acked_messages_again_also_over_restarts_in_its
         if acked.len() == 30 {
             break;
         }
-        let mut look = |rig: &mut Rig, acked: &[u64]| {
-            let came = rig.take_deliveries();
-            for delivery in &came {
-                let number = number_of(delivery);
-                assert!(!acked.contains(&number), "P6: {number} was acked since and came again");
-                let is_first = seen.insert(number) && !UNSETTLED.contains(&number);
-                let cause = if is_first { Cause::Replayed } else { Cause::Released };
-                assert_eq!((delivery.cause, delivery.attempt.get()), (cause, 1), "P7: {number}");
-                assert_eq!(delivery.previous == DeliveryId::ZERO, is_first, "P7: {number}");
-            }
-            came
-        };
-        for delivery in look(&mut rig, &acked).iter().take(8) {
+        for delivery in look_at_replay(&mut rig, &mut seen, &acked).iter().take(8) {
             assert_eq!(ack(&mut rig, delivery).expect("no crash"), SettleCode::Done);
             acked.push(number_of(delivery));
         }
-        look(&mut rig, &acked);
+        look_at_replay(&mut rig, &mut seen, &acked);
         if life % 2 == 1 {
             rig.node.handle_checkpoint_wanted(rig.now);
             rig.pump().expect("no crash");

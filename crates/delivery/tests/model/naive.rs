@@ -198,15 +198,8 @@ impl Model {
         self.calls += 1;
         let limits = request.limits;
         let (call_from, mut steps, mut bytes) = (*last_id + 1, limits.steps, limits.bytes);
-        while let Some((due, seq)) = self.scheduled().first().copied() {
-            if due > request.now.cluster.get() {
-                break;
-            }
-            if steps == 0 {
-                return LeaseStop::StepsSpent;
-            }
-            steps -= 1;
-            self.message_mut(seq).status = Status::Waiting;
+        if !self.wake(request.now, &mut steps) {
+            return LeaseStop::StepsSpent;
         }
         loop {
             if leased.len() as u32 == limits.messages {
@@ -232,14 +225,8 @@ impl Model {
                 seq = retry.unwrap_or(seq);
             }
             if retry.is_none() {
-                if seq > self.last_seq() {
-                    return LeaseStop::NothingReady;
-                }
-                if is_full {
-                    return LeaseStop::PassedOverFull;
-                }
-                if seq > known_to {
-                    return LeaseStop::FactsMissing { seq: Seq::new(seq) };
+                if let Some(stop) = self.cannot_offer(seq, is_full, known_to) {
+                    return stop;
                 }
                 if !self.may_leave(seq, &self.passed(), call_from) {
                     self.offer(seq);
@@ -260,6 +247,33 @@ impl Model {
                 return LeaseStop::LimitReached;
             }
             bytes -= size;
+        }
+    }
+
+    /// Retries that are due wait only for their turn now; says whether the steps were enough.
+    fn wake(&mut self, now: Now, steps: &mut u32) -> bool {
+        while let Some((due, seq)) = self.scheduled().first().copied() {
+            if due > now.cluster.get() {
+                break;
+            }
+            if *steps == 0 {
+                return false;
+            }
+            *steps -= 1;
+            self.message_mut(seq).status = Status::Waiting;
+        }
+        true
+    }
+
+    fn cannot_offer(&self, seq: u64, is_full: bool, known_to: u64) -> Option<LeaseStop> {
+        if seq > self.last_seq() {
+            Some(LeaseStop::NothingReady)
+        } else if is_full {
+            Some(LeaseStop::PassedOverFull)
+        } else if seq > known_to {
+            Some(LeaseStop::FactsMissing { seq: Seq::new(seq) })
+        } else {
+            None
         }
     }
 
