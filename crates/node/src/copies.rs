@@ -33,7 +33,9 @@ pub struct Copied {
 }
 
 impl CopyWork {
-    pub(crate) fn of(copy: CopyEffect, epoch: Epoch, published_at: WallTime) -> Self {
+    /// What an effect orders.
+    #[must_use]
+    pub fn of(copy: CopyEffect, epoch: Epoch, published_at: WallTime) -> Self {
         let to = SegmentRecord {
             topic: copy.to.topic,
             partition: copy.to.partition,

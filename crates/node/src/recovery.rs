@@ -163,6 +163,7 @@ impl NodeRecovery {
                 }
                 Effect::Copy(copy) => {
                     self.unwritten.bytes += u64::from(copy.payload_bytes);
+                    self.unwritten.recent.note_copy(copy.to.topic, copy.to.partition, RECOVERY_TICKET);
                     work.push(commit::copy_work(*copy, epoch, applied.stamp.wall));
                 }
                 Effect::Ledger(ledger) => {

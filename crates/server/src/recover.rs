@@ -12,7 +12,7 @@ use mortarmq_types::ShardId;
 
 use crate::clock::{NodeClock, boot_id};
 use crate::config::Config;
-use crate::room::Room;
+use crate::room::{Room, Use};
 use crate::segment_thread::{FLUSH_BYTES, SegmentError};
 use crate::segments::Segments;
 use crate::server::StartError;
@@ -95,7 +95,7 @@ pub(crate) fn recover(
     let Behind { mut segments, .. } = behind;
     tell_segment_bytes(&recovery, config);
     let now = NodeClock.now();
-    let (node, unwritten) = match segments.flush(room).map_err(StartError::Segments)? {
+    let (node, unwritten) = match segments.flush(room, Use::Segments).map_err(StartError::Segments)? {
         None => (recovery.finish(now).map_err(StartError::Node)?, None),
         Some(full) => {
             tracing::warn!(bytes = segments.unwritten_bytes(), "{full}: started with segments that wait in memory");
@@ -155,7 +155,7 @@ impl Behind {
         if self.segments.unwritten_bytes() < self.flush_at_bytes {
             return Ok(());
         }
-        if let Some(full) = self.segments.flush(room)? {
+        if let Some(full) = self.segments.flush(room, Use::Segments)? {
             self.flush_at_bytes = self.segments.unwritten_bytes() + FLUSH_BYTES;
             self.is_out_of_room = self.segments.unwritten_bytes() > UNWRITTEN_BYTES_MAX;
             return if self.is_out_of_room { Err(SegmentError::Flush(full)) } else { Ok(()) };

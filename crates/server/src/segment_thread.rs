@@ -126,7 +126,7 @@ impl Behind {
         if self.ticket.is_none() || is_too_soon {
             return;
         }
-        match self.segments.flush(&self.room) {
+        match self.segments.flush(&self.room, Use::Segments) {
             Ok(None) => self.tell_written(),
             Ok(Some(full)) => {
                 let meanwhile = "segments wait in memory, and deliveries stop when 64 MiB do";
@@ -182,7 +182,7 @@ impl Behind {
     fn write_checkpoint(&mut self, meta: &CheckpointMeta, image: &[u8]) -> Result<CheckpointWritten, CheckpointError> {
         if self.segments.has_backlog() {
             // It came before the image, so it goes before the checkpoint.
-            match self.segments.flush(&self.room) {
+            match self.segments.flush(&self.room, Use::Checkpoint) {
                 Ok(None) => {}
                 Ok(Some(FlushError::DiskFull { path })) => return Err(CheckpointError::DiskFull { path }),
                 Ok(Some(error)) => return Err(CheckpointError::Flush(error)),

@@ -38,7 +38,7 @@ impl Segments {
         let mut work = work.into_iter();
         if self.backlog.is_empty() {
             for item in work.by_ref() {
-                if let Some(stuck) = self.take_one(item, room)? {
+                if let Some(stuck) = self.take_one(item, room, Use::Segments)? {
                     self.put_off(stuck);
                     break;
                 }
@@ -50,15 +50,15 @@ impl Segments {
 
     /// Writes what waits, with room from the reserve if need be, and goes on with the backlog. Gives back what the writer
     /// said when there was no room: that is no failed write, and nothing is lost (failure rule 8).
-    pub(crate) fn flush(&mut self, room: &Room) -> Result<Option<FlushError>, SegmentError> {
+    pub(crate) fn flush(&mut self, room: &Room, wanted_for: Use) -> Result<Option<FlushError>, SegmentError> {
         loop {
-            if let Some(full) = self.write(room)? {
+            if let Some(full) = self.write(room, wanted_for)? {
                 return Ok(Some(full));
             }
             let Some(item) = self.backlog.pop_front() else { return Ok(None) };
             self.backlog_bytes -= bytes(&item);
             // What it copies can be read now, so it is taken.
-            if let Some(stuck) = self.take_one(item, room)? {
+            if let Some(stuck) = self.take_one(item, room, wanted_for)? {
                 self.backlog_bytes += bytes(&stuck);
                 self.backlog.push_front(stuck);
             }
@@ -71,12 +71,17 @@ impl Segments {
     }
 
     /// Takes one thing; gives it back if it copies what there is no room to write.
-    fn take_one(&mut self, item: SegmentWork, room: &Room) -> Result<Option<SegmentWork>, SegmentError> {
+    fn take_one(
+        &mut self,
+        item: SegmentWork,
+        room: &Room,
+        wanted_for: Use,
+    ) -> Result<Option<SegmentWork>, SegmentError> {
         match item {
             SegmentWork::Append(record) => {
                 self.writer.append(std::slice::from_ref(&record)).map_err(SegmentError::Append)?;
             }
-            SegmentWork::Copy(copy) => return self.append_copy(copy, room),
+            SegmentWork::Copy(copy) => return self.append_copy(copy, room, wanted_for),
             SegmentWork::Ledger(event) => {
                 self.writer.append_ledger(std::slice::from_ref(&event)).map_err(SegmentError::Append)?;
             }
@@ -87,10 +92,15 @@ impl Segments {
     }
 
     /// Makes a record of another one, which must be written before it can be read.
-    fn append_copy(&mut self, copy: Box<CopyWork>, room: &Room) -> Result<Option<SegmentWork>, SegmentError> {
+    fn append_copy(
+        &mut self,
+        copy: Box<CopyWork>,
+        room: &Room,
+        wanted_for: Use,
+    ) -> Result<Option<SegmentWork>, SegmentError> {
         let MessagePlace { topic, partition, seq } = copy.from;
         let reader = self.writer.reader();
-        if reader.end_seq(topic, partition) <= seq && self.write(room)?.is_some() {
+        if reader.end_seq(topic, partition) <= seq && self.write(room, wanted_for)?.is_some() {
             return Ok(Some(SegmentWork::Copy(copy)));
         }
         let read = reader.read_records(topic, partition, seq, seq.next(), usize::MAX);
@@ -106,12 +116,12 @@ impl Segments {
         Ok(None)
     }
 
-    fn write(&mut self, room: &Room) -> Result<Option<FlushError>, SegmentError> {
+    fn write(&mut self, room: &Room, wanted_for: Use) -> Result<Option<FlushError>, SegmentError> {
         loop {
             match self.writer.flush() {
                 Ok(()) => return Ok(None),
                 Err(full @ FlushError::DiskFull { .. }) => {
-                    if !room.make(Use::Segments, self.writer.buffered_bytes()) {
+                    if !room.make(wanted_for, self.writer.buffered_bytes()) {
                         return Ok(Some(full));
                     }
                 }
@@ -127,5 +137,98 @@ fn bytes(item: &SegmentWork) -> u64 {
         SegmentWork::Append(record) => record.record.len() as u64,
         SegmentWork::Ledger(event) => event.payload.len() as u64,
         SegmentWork::Copy(_) | SegmentWork::SegmentBytes(_) | SegmentWork::DropTopic(_) => 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Segments;
+    use crate::room::{Room, Use};
+    use bytes::BytesMut;
+    use mortarmq_delivery::Death;
+    use mortarmq_node::{CopyWork, SegmentWork};
+    use mortarmq_shard::record::{NewRecord, write_record};
+    use mortarmq_shard::{CopyEffect, Envelope, MessagePlace};
+    use mortarmq_storage::{Disk, MemoryDisk, SegmentOptions, SegmentRecord, SegmentWriter};
+    use mortarmq_types::{
+        Attempt, CommitIndex, Epoch, KeyHash, Partition, ProducerId, ProducerSeq, Seq, TopicIncarnation, WallTime,
+    };
+    use std::path::Path;
+    use std::sync::{Arc, mpsc};
+
+    fn place(topic: u64, seq: u64) -> MessagePlace {
+        MessagePlace { topic: TopicIncarnation::new(topic), partition: Partition::ZERO, seq: Seq::new(seq) }
+    }
+
+    fn append(to: MessagePlace, value: &[u8]) -> SegmentWork {
+        let (mut body, mut record) = (BytesMut::new(), BytesMut::new());
+        mortarmq_wire::write_body(&mut body, b"", None, value).expect("short");
+        let (producer_id, producer_seq) = (ProducerId::ZERO, ProducerSeq::ZERO);
+        let new = NewRecord { producer_id, producer_seq, key: b"", has_headers: false, body: &body };
+        write_record(&mut record, &new);
+        SegmentWork::Append(SegmentRecord {
+            topic: to.topic,
+            partition: to.partition,
+            seq: to.seq,
+            commit_index: CommitIndex::new(1),
+            epoch: Epoch::new(1),
+            published_at: WallTime::ZERO,
+            key_hash: KeyHash::NONE,
+            payload_bytes: 0,
+            expires_at_ms: 0,
+            record: record.freeze(),
+        })
+    }
+
+    fn dead_letter(from: MessagePlace, to: MessagePlace) -> SegmentWork {
+        let envelope = Envelope {
+            path: "orders/billing".to_owned(),
+            partition: from.partition,
+            seq: from.seq,
+            attempts: Attempt::new(1),
+            reason: Death::Rejected,
+            error: String::new(),
+        };
+        let (commit_index, key_hash, payload_bytes) = (CommitIndex::new(2), KeyHash::NONE, 0);
+        let copy = CopyEffect { from, to, commit_index, key_hash, payload_bytes, envelope };
+        SegmentWork::Copy(Box::new(CopyWork::of(copy, Epoch::new(1), WallTime::ZERO)))
+    }
+
+    #[test]
+    fn rule_8_a_dead_letter_without_room_for_its_source_waits_and_what_is_behind_it_too() {
+        let (disk, data) = (MemoryDisk::new(), Path::new("data"));
+        disk.create_dir_all(data).expect("a folder");
+        let shared: Arc<dyn Disk> = Arc::new(disk.clone());
+        let (events, _told) = mpsc::channel();
+        let room = Room::open(Arc::clone(&shared), data, 16 << 20, 0, events).expect("opened");
+        let writer = SegmentWriter::open(shared, data, SegmentOptions::default()).expect("an empty folder");
+        let reader = writer.reader();
+        let mut segments = Segments::new(writer);
+        // What segments may have of the reserve is used up, and taken by somebody else.
+        while room.make(Use::Segments, 0) {}
+        disk.set_full(true);
+        segments.take(vec![append(place(1, 1), b"first")], &room).expect("taken");
+        segments
+            .take(vec![dead_letter(place(1, 1), place(2, 1)), append(place(1, 2), &[7; 5000])], &room)
+            .expect("taken");
+        segments.take(vec![dead_letter(place(1, 2), place(2, 2))], &room).expect("taken");
+        segments.take(vec![append(place(1, 3), b"third")], &room).expect("nothing overtakes what waits");
+        for _ in 0..3 {
+            assert!(segments.flush(&room, Use::Segments).expect("no failed write").is_some());
+            assert!(segments.has_backlog() && segments.unwritten_bytes() > 5000, "what waits is counted");
+        }
+        assert!(room.reserve_bytes() > 0);
+        segments.flush(&room, Use::Checkpoint).expect("no failed write");
+        assert_eq!(room.reserve_bytes(), 0, "for a checkpoint the rest of the reserve is given too");
+        disk.set_full(false);
+        assert!(segments.flush(&room, Use::Segments).expect("there is room").is_none());
+        assert_eq!((segments.has_backlog(), segments.unwritten_bytes()), (false, 0));
+        for (seq, value) in [(1, b"first".to_vec()), (2, vec![7; 5000])] {
+            let to = place(2, seq);
+            let read = reader.read_records(to.topic, to.partition, to.seq, to.seq.next(), usize::MAX).expect("read");
+            let record = mortarmq_shard::record::open_record(&read[0].record).expect("a record");
+            let (body, _) = mortarmq_wire::RecordBody::parse_stored(record.body(), true).expect("a body");
+            assert_eq!(body.value(), value, "dead letter {seq} has its source's bytes");
+        }
     }
 }

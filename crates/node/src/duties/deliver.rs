@@ -205,9 +205,11 @@ impl Node {
             }
             if let Some(from) = self.stretches.wants(place, position, base) {
                 // What the state forgot may not be written yet: a read before that would find nothing, again and again.
-                // What is not in memory is written, and found although the segment writer waits for room.
+                // What is not in memory is written, or a copy under way; the former is found although the segment writer
+                // waits for room.
                 let is_written = self.recent.first(topic, partition).is_none_or(|first| from < first);
-                let needed = if is_written { 0 } else { self.last_ticket };
+                let copied = self.recent.needed_ticket(topic, partition);
+                let needed = if is_written { copied } else { self.last_ticket };
                 let ticket = self.read(needed, ReadJob::Index { topic, partition, from, max: READ_ENTRIES });
                 self.stretches.reading(ticket, place);
             }
