@@ -425,8 +425,8 @@ fn rules() -> impl Strategy<Value = PathRules> {
 
 #[test]
 fn delivery_does_what_the_naive_model_does() {
-    // Goal: P4 to P9 in one partition, whatever the order of commands. Method: 5,000 random histories of 30 to 80 commands.
-    let mut config = Config { cases: 5000, failure_persistence: None, ..Config::default() };
+    // Goal: P4 to P9 in one partition, whatever the order of commands. Method: 8,000 random histories of 30 to 80 commands.
+    let mut config = Config { cases: 8000, failure_persistence: None, ..Config::default() };
     if config.rng_seed == RngSeed::Random {
         config.rng_seed = RngSeed::Fixed(7188);
     }
