@@ -14,7 +14,9 @@ use crate::settler::Settler;
 /// leases are renewed meanwhile.
 ///
 /// Messages of one key come one after another (P8): the next only when the one before is settled. Others come freely.
-/// After a lost connection it joins the group anew, and what it already has may still be settled.
+/// After a lost connection it goes on as the member that it was: what it has stays its own, what was lost on the way comes
+/// again, and nothing comes twice. If it was away for longer than its session time it joins the group anew, and what it
+/// had is delivered again as `consumer_lost`.
 ///
 /// Dropping it gives back what is not settled and leaves the group, without waiting; [`Self::close`] waits.
 #[derive(Debug)]

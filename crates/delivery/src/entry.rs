@@ -1,6 +1,6 @@
 //! One message below the path's position that is not settled.
 
-use mortarmq_types::{Attempt, Cause, ClusterTime, DeliveryId, KeyHash, LeaseTime, MemberId};
+use mortarmq_types::{Attempt, Cause, ClusterTime, DeliveryId, KeyHash, LeaseTime, MemberId, Position};
 
 use crate::{ending::Failure, lease::Fact, rules::Grant};
 
@@ -54,6 +54,9 @@ pub struct Lease {
     pub deadline: LeaseTime,
     /// Whether it was granted in key order, so that everything unsettled before it in its key is leased with it.
     pub ordered: bool,
+    /// The command that granted it. A message that is sent again carries it unchanged, so that whoever holds several of
+    /// them can tell which were leased together.
+    pub granted_at: Position,
 }
 
 impl Entry {

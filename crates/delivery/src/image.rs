@@ -45,6 +45,7 @@
 //! | grant | 1 | leased only: 0 push, 1 pull | credit returned that was never taken |
 //! | deadline | 8 | leased only: lease time, ms | a lease that never ends (P4) or ends early (P5) |
 //! | ordered | 1 | leased only: 1 if granted in key order | a key that resumes in its middle (P8) |
+//! | granted_at | 8, 8 | leased only: leader epoch and commit index of the command | a message sent again as of another run of its key (P8) |
 //!
 //! A run:
 //!
@@ -61,7 +62,10 @@ mod restore;
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use imbl::{OrdMap, OrdSet};
-use mortarmq_types::{Attempt, Cause, ClusterTime, DeliveryId, DropReason, KeyHash, LeaseTime, MemberId, Seq};
+use mortarmq_types::{
+    Attempt, Cause, ClusterTime, CommitIndex, DeliveryId, DropReason, Epoch, KeyHash, LeaseTime, MemberId, Position,
+    Seq,
+};
 
 use crate::{
     entry::{Entry, Lease, State},
@@ -235,6 +239,8 @@ fn put_entry(out: &mut BytesMut, seq: Seq, entry: &Entry) {
             });
             out.put_u64(lease.deadline.get());
             out.put_u8(u8::from(lease.ordered));
+            out.put_u64(lease.granted_at.epoch.get());
+            out.put_u64(lease.granted_at.commit_index.get());
         }
     }
 }
@@ -314,6 +320,7 @@ fn take_lease(fields: &mut Fields<'_>, previous: DeliveryId) -> Result<Lease, Im
             1 => true,
             found => return Err(ImageError::Field { field: "ordered", found: u64::from(found) }),
         },
+        granted_at: Position { epoch: Epoch::new(fields.u64()?), commit_index: CommitIndex::new(fields.u64()?) },
     })
 }
 

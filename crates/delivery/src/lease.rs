@@ -1,6 +1,6 @@
 //! Granting leases: what a member is given next.
 
-use mortarmq_types::{Attempt, Cause, DeliveryId, KeyHash, LeaseTime, MemberId, Seq};
+use mortarmq_types::{Attempt, Cause, DeliveryId, KeyHash, LeaseTime, MemberId, Position, Seq};
 
 use crate::{
     entry::{Entry, Lease, State},
@@ -38,6 +38,8 @@ pub struct LeaseRequest {
     pub last_seq: Seq,
     /// The stamp of the batch.
     pub now: Now,
+    /// The command that asks.
+    pub granted_at: Position,
 }
 
 /// How much one call leases at most.
@@ -77,8 +79,13 @@ pub struct Leased {
 pub enum LeaseStop {
     /// There is nothing that could be leased now: a publish, a settle or a due retry changes that.
     NothingReady,
-    /// The limit of messages is reached, or the next message does not fit into the bytes left.
+    /// The limit of messages is reached.
     LimitReached,
+    /// The next message does not fit into the bytes left.
+    TooLarge {
+        /// What it takes of them.
+        size_bytes: u32,
+    },
     /// All steps are spent; there may be more.
     StepsSpent,
     /// There is more, but nothing is known of it.
@@ -194,8 +201,9 @@ impl PathPartition {
     ) -> Result<(), LeaseStop> {
         let entry = self.entry(seq);
         let key = entry.key_hash;
-        if !call.has_room_for(entry.size_bytes) {
-            return Err(LeaseStop::LimitReached);
+        let size_bytes = entry.size_bytes;
+        if !call.has_room_for(size_bytes) {
+            return Err(LeaseStop::TooLarge { size_bytes });
         }
         self.grant(seq, call, last_delivery_id, leased);
         self.unlock_next(key, seq, call);
@@ -224,7 +232,7 @@ impl PathPartition {
         let Some(fact) = facts.fact(seq) else { return Err(LeaseStop::FactsMissing { seq }) };
         let must_wait = self.must_wait(fact.key_hash, seq, call.before);
         if !must_wait && !call.has_room_for(fact.size_bytes) {
-            return Err(LeaseStop::LimitReached);
+            return Err(LeaseStop::TooLarge { size_bytes: fact.size_bytes });
         }
         let is_replay = seq < self.replay_end;
         self.entries.insert(seq, if is_replay { Entry::replayed(fact) } else { Entry::new(fact) });
@@ -261,7 +269,8 @@ impl PathPartition {
         let key = entry.key_hash;
         assert!(entry.is_waiting(), "P5: message {seq} is leased while it is {:?}", entry.state);
         assert!(entry.previous < delivery_id, "P10: delivery {delivery_id} of {seq} follows {}", entry.previous);
-        entry.state = State::Leased(Lease { delivery_id, member, grant: call.request.grant, deadline, ordered });
+        let (grant, granted_at) = (call.request.grant, call.request.granted_at);
+        entry.state = State::Leased(Lease { delivery_id, member, grant, deadline, ordered, granted_at });
         let (attempt, cause, previous, size_bytes) = (entry.attempt, entry.cause, entry.previous, entry.size_bytes);
         self.deadlines.insert((deadline, seq));
         self.holders.insert((member, seq));

@@ -22,7 +22,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use imbl::{OrdMap, OrdSet};
-use mortarmq_types::{Attempt, Cause, ClusterTime, DeliveryId, DropReason, KeyHash, LeaseTime, MemberId, Seq};
+use mortarmq_types::{
+    Attempt, Cause, ClusterTime, DeliveryId, DropReason, KeyHash, LeaseTime, MemberId, Position, Seq,
+};
 
 use crate::{
     books::end_of,
@@ -213,7 +215,12 @@ impl PathPartition {
     /// Whether the member holds a message. If not, [`Self::end_member`] has nothing to end.
     #[must_use]
     pub fn holds(&self, member: MemberId) -> bool {
-        self.holders.range((member, Seq::ZERO)..=(member, Seq::MAX)).next().is_some()
+        self.held_by(member).next().is_some()
+    }
+
+    /// What a member holds, lowest message first.
+    pub fn held_by(&self, member: MemberId) -> impl Iterator<Item = (Seq, &Entry)> {
+        self.holders.range((member, Seq::ZERO)..=(member, Seq::MAX)).map(|(_, seq)| (*seq, self.entry(*seq)))
     }
 
     /// Whether there is anything to look at for [`Self::lease`]; if not, it would lease nothing and change nothing.
@@ -231,6 +238,12 @@ impl PathPartition {
         let entries = self.entries.values().map(of_entry).max();
         let runs = self.runs.iter().map(|(first, run)| first.plus(run.count - 1)).max();
         entries.max(runs).unwrap_or(DeliveryId::ZERO)
+    }
+
+    /// The latest command that granted a live lease, the default without any. Looks at every entry.
+    #[must_use]
+    pub fn latest_grant(&self) -> Position {
+        self.entries.values().filter_map(Entry::lease).map(|lease| lease.granted_at).max().unwrap_or_default()
     }
 
     /// When the latest run of settles that is remembered began, 0 without any. Looks at every run.

@@ -4,7 +4,7 @@ use mortarmq_delivery::{
     Books, Death, End, Ended, Fact, Facts, Fate, Grant, LeaseLimits, LeaseRequest, LeaseStop, Leased, MoveUnderWay,
     Moved, Now, Order, PathPartition, PathRules, Settle, SettleError, Settled, State,
 };
-use mortarmq_types::{Cause, ClusterTime, DeliveryId, DropReason, KeyHash, LeaseTime, MemberId, Seq};
+use mortarmq_types::{Cause, ClusterTime, DeliveryId, DropReason, KeyHash, LeaseTime, MemberId, Position, Seq};
 
 /// A path with the messages of its partition; sequences start at 1.
 struct Bench {
@@ -63,7 +63,14 @@ impl Bench {
     }
 
     fn lease_with(&mut self, member: MemberId, limits: LeaseLimits) -> (Vec<Leased>, LeaseStop) {
-        let request = LeaseRequest { member, grant: Grant::Push, limits, last_seq: self.last_seq(), now: self.now() };
+        let request = LeaseRequest {
+            member,
+            grant: Grant::Push,
+            limits,
+            last_seq: self.last_seq(),
+            now: self.now(),
+            granted_at: Position::default(),
+        };
         let mut path = self.path.clone();
         let (mut id, mut leased) = (self.last_delivery_id, Vec::new());
         let stop = path.lease(&request, &self.rules, &*self, &mut id, &mut leased);
@@ -523,9 +530,10 @@ fn limits_of_messages_bytes_and_steps_hold() {
     let mut bench = Bench::with_keys(&[0, 0, 0, 0]);
     bench.facts[1].size_bytes = 25;
     let limits = LeaseLimits { bytes: 20, first_may_exceed_bytes: false, ..NO_LIMIT };
-    assert_eq!(bench.lease_with(A, limits).1, LeaseStop::LimitReached);
+    let too_large = LeaseStop::TooLarge { size_bytes: 25 };
+    assert_eq!(bench.lease_with(A, limits).1, too_large);
     assert_eq!(bench.path.in_flight(), 1, "the second does not fit");
-    assert_eq!(bench.lease_with(A, limits), (vec![], LeaseStop::LimitReached), "nor does it fit alone");
+    assert_eq!(bench.lease_with(A, limits), (vec![], too_large), "nor does it fit alone");
     let alone = LeaseLimits { first_may_exceed_bytes: true, ..limits };
     let (leased, stop) = bench.lease_with(A, alone);
     assert_eq!((leased[0].seq, leased.len(), stop), (Seq::new(2), 1, LeaseStop::LimitReached), "delivered alone");

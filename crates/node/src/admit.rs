@@ -8,11 +8,12 @@ use mortarmq_wire::{ErrorCode, Outcome};
 use crate::config::Now;
 use crate::node::{Node, Parked};
 use crate::open_batch::{NewSession, WaiterKind};
-use crate::options;
+use crate::options::{self, GroupOptions};
 use crate::pulls::Pull;
 use crate::refusal::{back_pressure, failure, not_leading, unknown};
 use crate::reply::{Answer, CreditGranted, Failure, Reply};
 use crate::request::{Request, Subscribe, Unsent};
+use crate::resume::secret_hash;
 
 impl Node {
     /// Takes one request in.
@@ -117,7 +118,7 @@ impl Node {
                 self.open.add(&Command::DeleteTopic { name }, WaiterKind::Connection { connection, slot });
             }
             Request::Metadata { names } => self.queries.ask_metadata(connection, slot, names),
-            Request::Subscribe(subscribe) => self.add_subscribe(connection, slot, subscribe),
+            Request::Subscribe(subscribe) => self.add_subscribe(now, connection, slot, subscribe),
             Request::Settle { items, .. } if deliveries(&items) > ITEMS_MAX as u64 || items.len() > ITEMS_MAX => {
                 // A log that holds such a command could not be read again.
                 let text = format!("a settle names at most {ITEMS_MAX} deliveries");
@@ -141,24 +142,28 @@ impl Node {
         }
     }
 
-    fn add_subscribe(&mut self, connection: ConnectionId, slot: u64, subscribe: Subscribe) {
-        let (settings, start) = match options::group(&subscribe.options) {
+    fn add_subscribe(&mut self, now: Now, connection: ConnectionId, slot: u64, subscribe: Subscribe) {
+        let GroupOptions { settings, start, resume } = match options::group(&subscribe.options) {
             Ok(read) => read,
             Err(failure) => return self.answer(connection, slot, Err(failure)),
         };
+        if let Some(resume) = resume {
+            return self.add_resume(now, connection, slot, subscribe, resume);
+        }
         let join = JoinGroup {
             topic: subscribe.topic,
             group: subscribe.group,
             settings,
             start: start.unwrap_or(subscribe.start),
             member: subscribe.member,
-            secret_hash: mortarmq_shard::record::key_hash(&subscribe.secret.to_be_bytes()).get(),
+            secret_hash: secret_hash(subscribe.secret),
         };
         let session = NewSession {
             subscription: subscribe.subscription,
             secret: subscribe.secret,
             credit_messages: subscribe.credit_messages,
             credit_bytes: subscribe.credit_bytes,
+            resumed: None,
         };
         self.open.add(&Command::JoinGroup(join), WaiterKind::Join { connection, slot, session });
     }
@@ -178,6 +183,10 @@ impl Node {
         }
         if let Some(open) = self.connections.get_mut(connection) {
             open.subscriptions.remove(&subscription);
+        }
+        if let Some(session) = self.sessions.get_mut(key) {
+            // What is leased to it from here on goes back with the rest when it is gone.
+            session.connection = None;
         }
         let (path, member) = key;
         let command = Command::EndMember(EndMember { path, member, lost: false });

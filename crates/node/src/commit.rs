@@ -138,10 +138,10 @@ impl Node {
                         self.connections.answer(*connection, slot + u64::from(place), reply);
                     }
                     WaiterKind::Join { connection, slot, session } => {
-                        let result = self.open_session(now, *connection, session, outcome);
+                        let result = self.open_session(now, (*connection, *slot), session, outcome);
                         self.connections.answer(*connection, *slot, Reply { position, result });
                     }
-                    WaiterKind::Pull { pull_id } => self.pull_delivered(now, *pull_id),
+                    WaiterKind::Pull { pull_id } => self.pull_delivered(now, *pull_id, &outcome),
                     WaiterKind::Operator { .. } => unreachable!("an act is answered as a whole, see above"),
                 }
             }
@@ -151,7 +151,7 @@ impl Node {
     fn open_session(
         &mut self,
         now: Now,
-        connection: ConnectionId,
+        (connection, slot): (ConnectionId, u64),
         wanted: &NewSession,
         outcome: Outcome,
     ) -> Result<Answer, Failure> {
@@ -161,10 +161,13 @@ impl Node {
             other => unreachable!("a join is answered by Joined or Refused, not {other:?}"),
         };
         let answer = Answer::Subscribed { subscription: wanted.subscription, member, secret: wanted.secret };
-        // The batch that made the member may also have deleted its topic: then its session is over already.
-        let Some(found) = self.shard.state().paths.get(&path) else { return Ok(answer) };
-        let settings = &found.settings;
+        // The batch that made or found the member may also have ended it, or deleted its topic: then that is over already.
+        let found = self.shard.state().paths.get(&path).filter(|found| found.members.contains_key(&member));
+        let Some(settings) = found.map(|found| found.settings.clone()) else { return Ok(answer) };
         let group = |setting| settings.get(setting);
+        if wanted.resumed.is_some() {
+            self.end_subscription((path, member));
+        }
         let open = self.connections.get_mut(connection);
         let destination = open.is_some().then_some((connection, wanted.subscription));
         if let Some(open) = open {
@@ -180,6 +183,12 @@ impl Node {
             if wanted.credit_bytes == u32::MAX { group(Setting::CreditBytes) } else { u64::from(wanted.credit_bytes) };
         self.sessions.open((path, member), session);
         self.attention.insert(path);
+        if let Some(destination) = destination {
+            self.sends.close_gate(destination, slot);
+            if let Some(held) = &wanted.resumed {
+                self.send_again((path, member), destination, held);
+            }
+        }
         Ok(answer)
     }
 
@@ -187,7 +196,8 @@ impl Node {
     fn adopt(&mut self, now: Now, outcome: &Outcome) {
         let Outcome::Joined { path, member } = outcome else { return };
         let key = (*path, *member);
-        let Some(found) = self.shard.state().paths.get(path).filter(|_| self.leads) else { return };
+        let found = self.shard.state().paths.get(path).filter(|found| found.members.contains_key(member));
+        let Some(found) = found.filter(|_| self.leads) else { return };
         let session_ms = found.settings.get(Setting::SessionMs);
         if self.sessions.get(key).is_none() {
             self.sessions.open(key, Session::new(None, session_ms, now.monotonic));

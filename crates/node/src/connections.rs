@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use crate::output::Output;
 use crate::reply::Reply;
+use crate::request::Unsent;
 
 /// All connections of the node.
 #[derive(Debug, Default)]
@@ -33,6 +34,10 @@ pub(crate) struct Connection {
     told: Position,
     /// Whether it takes messages slower than they come: nothing more is leased to it or read for it meanwhile.
     pub(crate) is_congested: bool,
+    /// Whether it is being ended because of that.
+    pub(crate) is_turned_out: bool,
+    /// What it would not take any more. If it is turned out this goes to others; else its members keep it.
+    pub(crate) refused: Vec<(PathId, Vec<Unsent>)>,
     /// Its subscriptions.
     pub(crate) subscriptions: BTreeMap<u16, (PathId, MemberId)>,
 }
@@ -52,7 +57,11 @@ impl Connections {
     }
 
     pub(crate) fn is_congested(&self, connection: ConnectionId) -> bool {
-        self.open.get(&connection).is_some_and(|open| open.is_congested)
+        self.open.get(&connection).is_some_and(|open| open.is_congested || open.is_turned_out)
+    }
+
+    pub(crate) fn is_turned_out(&self, connection: ConnectionId) -> bool {
+        self.open.get(&connection).is_some_and(|open| open.is_turned_out)
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -73,6 +82,11 @@ impl Connections {
         if open.file(slot, reply) {
             self.answered.insert(connection);
         }
+    }
+
+    /// Whether the answer in this place has had its turn.
+    pub(crate) fn is_answered(&self, connection: ConnectionId, slot: u64) -> bool {
+        self.open.get(&connection).is_none_or(|open| open.head > slot)
     }
 
     /// The answers of one connection whose turn has come.

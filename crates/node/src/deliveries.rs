@@ -1,8 +1,9 @@
 //! Leased messages on their way out: from memory at once, from their segment after a read, in order per subscription.
 
+use mortarmq_delivery::Leased;
 use mortarmq_shard::record::open_record;
 use mortarmq_shard::{DeliverEffect, Grant, Path};
-use mortarmq_types::{ConnectionId, Epoch, PathId, Position};
+use mortarmq_types::{ConnectionId, Epoch, Partition, PathId, Position, TopicIncarnation};
 use std::collections::BTreeMap;
 
 use crate::config::Now;
@@ -19,48 +20,58 @@ use crate::unreadable::{HeldBack, key_of};
 const READ_BYTES: u64 = 1 << 20;
 
 impl Node {
-    /// Queues leased messages for their member; a member without a connection gives them back.
+    /// Queues leased messages for their member. One that has no connection keeps them: it is sent them when it resumes.
     pub(crate) fn send(&mut self, deliver: DeliverEffect, epoch: Epoch) {
         if !self.leads || epoch != self.replica.epoch() {
             // What an earlier leader leased, it may have sent: nobody concludes from a dead node that its messages did
             // not arrive. Those leases run to their end, and their handles settle on any node.
             return;
         }
-        let destination = match deliver.grant {
-            Grant::Push { .. } => {
-                self.sessions.get((deliver.path, deliver.member)).and_then(|session| session.connection)
-            }
+        let pull = match deliver.grant {
             Grant::Pull { node_incarnation, pull_id, .. } if node_incarnation == self.config.node_incarnation => {
                 self.note_pulled(pull_id, &deliver)
             }
-            Grant::Pull { .. } => None,
+            Grant::Push { .. } | Grant::Pull { .. } => None,
         };
-        let Some(destination) = destination else {
-            let unsent: Vec<Unsent> = deliver
-                .leases
-                .iter()
-                .map(|lease| Unsent { partition: deliver.partition, seq: lease.seq, delivery_id: lease.delivery_id })
-                .collect();
+        // A pull that is over, with its connection or because its answer took too long, leaves what it leased to its member.
+        let connected = || self.sessions.get((deliver.path, deliver.member)).and_then(|session| session.connection);
+        let Some(destination) = pull.or_else(connected) else { return };
+        if self.connections.is_turned_out(destination.0) {
+            let unsent = |lease: &Leased| Unsent {
+                partition: deliver.partition,
+                seq: lease.seq,
+                delivery_id: lease.delivery_id,
+            };
+            let unsent: Vec<Unsent> = deliver.leases.iter().map(unsent).collect();
             return self.give_back(deliver.path, &unsent);
-        };
+        }
         let position = Position { epoch, commit_index: deliver.commit_index };
         let begun = self.clock.monotonic(self.shard.state().time);
-        let (path, topic, partition) = (deliver.path, deliver.topic, deliver.partition);
+        let unread = |lease: Leased| Unread {
+            lease,
+            lease_until: begun.after_ms(deliver.lease_ms),
+            send_before: begun.after_ms(deliver.lease_ms / 2),
+            position,
+        };
+        let messages = deliver.leases.into_iter().map(unread).collect();
+        self.queue(destination, deliver.path, deliver.topic, deliver.partition, messages);
+    }
+
+    /// Puts messages of one partition behind all others of a subscription, and sends what can be sent.
+    pub(crate) fn queue(
+        &mut self,
+        destination: Destination,
+        path: PathId,
+        topic: TopicIncarnation,
+        partition: Partition,
+        messages: Vec<Unread>,
+    ) {
         let mut held = Vec::new();
-        let messages = deliver
-            .leases
-            .iter()
-            .map(|lease| {
-                let unread = Unread {
-                    lease: *lease,
-                    lease_until: begun.after_ms(deliver.lease_ms),
-                    send_before: begun.after_ms(deliver.lease_ms / 2),
-                    position,
-                };
-                match self.recent.get(topic, partition, lease.seq) {
-                    Some(stored) => complete(&unread, topic, partition, stored, &mut held),
-                    None => Slot::Missing(Box::new(unread)),
-                }
+        let messages = messages
+            .into_iter()
+            .map(|unread| match self.recent.get(topic, partition, unread.lease.seq) {
+                Some(stored) => complete(&unread, topic, partition, stored, &mut held),
+                None => Slot::Missing(Box::new(unread)),
             })
             .collect();
         self.hold(path, held);
@@ -82,6 +93,48 @@ impl Node {
         for (subscription, path) in subscriptions {
             self.attention.insert(path);
             self.advance((connection, subscription));
+        }
+    }
+
+    /// A connection is being ended because it takes its messages too slowly. It is leased nothing more, and what is not sent
+    /// goes to others at once: whoever resumes it would be as slow.
+    pub fn handle_turned_out(&mut self, now: Now, connection: ConnectionId) {
+        self.turn(now);
+        let Some(open) = self.connections.get_mut(connection) else { return };
+        open.is_turned_out = true;
+        for (path, unsent) in std::mem::take(&mut open.refused) {
+            self.give_back(path, &unsent);
+        }
+        for batch in self.sends.drop_connection(connection) {
+            self.give_back(batch.path, &batch.unsent());
+        }
+    }
+
+    /// A connection takes nothing any more: it is being ended, and why is told next, by [`Node::handle_turned_out`] or
+    /// [`Node::handle_disconnected`].
+    pub fn handle_refused(&mut self, now: Now, connection: ConnectionId, subscription: u16, messages: &[Delivery]) {
+        self.turn(now);
+        let Some(open) = self.connections.get_mut(connection) else { return };
+        let Some((path, _)) = open.subscriptions.get(&subscription).copied() else { return };
+        let unsent = |message: &Delivery| Unsent {
+            partition: message.partition,
+            seq: message.seq,
+            delivery_id: message.delivery_id,
+        };
+        let unsent: Vec<Unsent> = messages.iter().map(unsent).collect();
+        if open.is_turned_out {
+            return self.give_back(path, &unsent);
+        }
+        open.refused.push((path, unsent));
+    }
+
+    /// The answers of a connection leave: what waited for them to leave first follows.
+    pub(crate) fn open_gates(&mut self, connection: ConnectionId) {
+        for (destination, slot) in self.sends.gates_of(connection) {
+            if self.connections.is_answered(connection, slot) {
+                self.sends.open_gate(destination);
+                self.advance(destination);
+            }
         }
     }
 
@@ -136,8 +189,8 @@ impl Node {
     }
 
     /// Sends what is ready at the front of a subscription's order, and begins the read that the next step needs.
-    fn advance(&mut self, destination: Destination) {
-        if self.connections.is_congested(destination.0) {
+    pub(crate) fn advance(&mut self, destination: Destination) {
+        if self.connections.is_congested(destination.0) || self.sends.is_gated(destination) {
             return;
         }
         let mut read = None;
@@ -186,23 +239,6 @@ impl Node {
         }
     }
 
-    /// Leases that were queued for a connection that is gone are given back.
-    pub(crate) fn give_back_queued(&mut self, connection: ConnectionId) {
-        for batch in self.sends.drop_connection(connection) {
-            let unsent: Vec<Unsent> = batch
-                .messages
-                .iter()
-                .filter_map(|slot| match slot {
-                    Slot::Ready(delivery) => Some((delivery.seq, delivery.delivery_id)),
-                    Slot::Missing(unread) => Some((unread.lease.seq, unread.lease.delivery_id)),
-                    Slot::Unreadable(_) => None,
-                })
-                .map(|(seq, delivery_id)| Unsent { partition: batch.partition, seq, delivery_id })
-                .collect();
-            self.give_back(batch.path, &unsent);
-        }
-    }
-
     pub(crate) fn forget_path(&mut self, path: PathId) {
         self.attention.remove(&path);
         self.turns.remove(&path);
@@ -214,27 +250,16 @@ impl Node {
     }
 
     pub(crate) fn forget_member(&mut self, key: SessionKey) {
-        let Some(session) = self.sessions.get(key).copied() else { return };
+        self.end_subscription(key);
         self.sessions.close(key);
-        if let Some((connection, subscription)) = session.connection
-            && let Some(open) = self.connections.get_mut(connection)
-        {
-            open.subscriptions.remove(&subscription);
-        }
-        for id in self.pulls.matching(|pull| (pull.path, pull.member) == key) {
-            if let Some(pull) = self.pulls.remove(id) {
-                let failure = crate::refusal::failure(&mortarmq_shard::Refusal::UnknownMember);
-                self.end_pull(pull.connection, pull.subscription, Err(failure));
-            }
-        }
     }
 }
 
 /// Joins a lease with its record, whose checksum is verified once more before it leaves.
 fn complete(
     unread: &Unread,
-    topic: mortarmq_types::TopicIncarnation,
-    partition: mortarmq_types::Partition,
+    topic: TopicIncarnation,
+    partition: Partition,
     stored: &Stored,
     held: &mut Vec<HeldBack>,
 ) -> Slot {

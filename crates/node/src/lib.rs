@@ -9,7 +9,7 @@
 //! 3. [`Output`]s go out: journal writes, segment work, reads, answers, deliveries.
 //!
 //! Reading order: `node.rs` (the order of things), `admit.rs` (what a request becomes), `commit.rs` (what an applied batch
-//! sets off), `duties` (what the leader proposes by itself), `request.rs`, `reply.rs` and `output.rs`.
+//! sets off), `resume.rs` (how a member goes on elsewhere), `duties` (what the leader proposes by itself), `request.rs`, `reply.rs` and `output.rs`.
 
 mod acts;
 mod admit;
@@ -33,6 +33,7 @@ mod recovery;
 mod refusal;
 mod reply;
 mod request;
+mod resume;
 mod sends;
 mod sessions;
 mod stretches;

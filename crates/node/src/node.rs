@@ -155,7 +155,8 @@ impl Node {
         self.connections.open(connection);
     }
 
-    /// A connection is gone. Its members live on until their session time is over.
+    /// A connection is gone. Its members live on with what they hold until their session time is over; what was not sent
+    /// is sent again when they resume.
     pub fn handle_disconnected(&mut self, now: Now, connection: ConnectionId) {
         self.turn(now);
         let Some(closed) = self.connections.close(connection) else { return };
@@ -169,7 +170,7 @@ impl Node {
         for id in self.pulls.matching(|pull| pull.connection == connection) {
             self.pulls.remove(id);
         }
-        self.give_back_queued(connection);
+        self.sends.drop_connection(connection);
     }
 
     /// Requests of a connection, in the order in which they came.
@@ -261,6 +262,9 @@ impl Node {
                 continue;
             }
             if let Some(output) = self.connections.poll() {
+                if let Output::Replies { connection, .. } = &output {
+                    self.open_gates(*connection);
+                }
                 return Some(output);
             }
             if !self.close_batch(now) && !self.poll_queries() {

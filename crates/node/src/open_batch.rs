@@ -1,8 +1,9 @@
 //! The batch that is being collected, and who waits for it.
 
 use mortarmq_shard::{BatchBuilder, Command, PublishRun};
-use mortarmq_types::{ConnectionId, MonotonicTime, PathId, TopicIncarnation};
+use mortarmq_types::{ConnectionId, DeliveryId, MonotonicTime, PathId, TopicIncarnation};
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 /// A batch is closed at this size; what comes next waits for the next one.
 ///
@@ -26,7 +27,7 @@ pub(crate) enum WaiterKind {
     Nobody,
     /// Answer a connection; the places follow one another from `slot`.
     Connection { connection: ConnectionId, slot: u64 },
-    /// Answer a connection, and open the session that a join made.
+    /// Answer a connection, and open the session of the member that a join made or a resume found.
     Join { connection: ConnectionId, slot: u64, session: NewSession },
     /// Answer an operator once all of the commands are applied.
     Operator { query: u64 },
@@ -35,12 +36,14 @@ pub(crate) enum WaiterKind {
 }
 
 /// What a session needs to know beside what the join tells.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct NewSession {
     pub(crate) subscription: u16,
     pub(crate) secret: u64,
     pub(crate) credit_messages: u16,
     pub(crate) credit_bytes: u32,
+    /// For a resume: the deliveries that the member holds. What else is leased to it is sent again.
+    pub(crate) resumed: Option<Arc<BTreeSet<DeliveryId>>>,
 }
 
 /// The batch that is being collected.

@@ -1,12 +1,33 @@
 //! Reading the JSON options of DECLARE and SUB.
 
+use std::collections::BTreeSet;
+
 use mortarmq_shard::settings::Scope;
 use mortarmq_shard::{Setting, SettingError, SettingsPatch, StartPolicy};
-use mortarmq_types::{Partition, Seq};
+use mortarmq_types::{DeliveryId, MemberId, Partition, Seq};
 use mortarmq_wire::ErrorCode;
 use serde_json::{Map, Value};
 
 use crate::reply::Failure;
+
+/// What the options of a SUB say.
+#[derive(Debug)]
+pub(crate) struct GroupOptions {
+    pub(crate) settings: SettingsPatch,
+    /// Where a new group begins.
+    pub(crate) start: Option<StartPolicy>,
+    /// The member that is to go on.
+    pub(crate) resume: Option<Resume>,
+}
+
+/// A member that is to go on, and the proof that it is one's own.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Resume {
+    pub(crate) member: MemberId,
+    pub(crate) secret: u64,
+    /// The deliveries that it holds.
+    pub(crate) held: BTreeSet<DeliveryId>,
+}
 
 /// Reads the options of a DECLARE together with its partition count (0: not given).
 pub(crate) fn topic(text: &str, partitions: u16) -> Result<SettingsPatch, Failure> {
@@ -24,15 +45,12 @@ pub(crate) fn topic(text: &str, partitions: u16) -> Result<SettingsPatch, Failur
     Ok(patch)
 }
 
-/// Reads the options of a SUB: group settings, and where a new group begins if they say so.
-pub(crate) fn group(text: &str) -> Result<(SettingsPatch, Option<StartPolicy>), Failure> {
+/// Reads the options of a SUB: group settings, where a new group begins, and which member goes on.
+pub(crate) fn group(text: &str) -> Result<GroupOptions, Failure> {
     let mut object = object(text)?;
-    if object.remove("resume").is_some() {
-        let text = "resume: sessions cannot be resumed in this version; subscribe anew without it";
-        return Err(Failure::new(ErrorCode::InvalidTopic, text));
-    }
+    let resume = object.remove("resume").map(|value| resume(&value)).transpose()?;
     let start = object.remove("start").map(|value| start(&value)).transpose().map_err(refused)?;
-    Ok((SettingsPatch::from_json(&object, Scope::Group).map_err(refused)?, start))
+    Ok(GroupOptions { settings: SettingsPatch::from_json(&object, Scope::Group).map_err(refused)?, start, resume })
 }
 
 fn object(text: &str) -> Result<Map<String, Value>, Failure> {
@@ -67,6 +85,30 @@ fn start(value: &Value) -> Result<StartPolicy, SettingError> {
     }
 }
 
+/// Its text repeats nothing of what was sent: a secret may be in it.
+fn resume(value: &Value) -> Result<Resume, Failure> {
+    let bad = || {
+        let text = "resume: give an object with member_id, secret and held as SUB's OK and MSG told them: integers from 0 to \
+                    18446744073709551615, held a list of them";
+        Failure::new(ErrorCode::InvalidTopic, text)
+    };
+    let object = value.as_object().ok_or_else(bad)?;
+    let (mut member, mut secret, mut held) = (None, None, None);
+    for (name, value) in object {
+        match name.as_str() {
+            "member_id" => member = Some(value.as_u64().ok_or_else(bad)?),
+            "secret" => secret = Some(value.as_u64().ok_or_else(bad)?),
+            "held" => {
+                let ids = value.as_array().ok_or_else(bad)?.iter();
+                held = Some(ids.map(|id| id.as_u64().map(DeliveryId::new).ok_or_else(bad)).collect::<Result<_, _>>()?);
+            }
+            _ => return Err(bad()),
+        }
+    }
+    let (Some(member), Some(secret), Some(held)) = (member, secret, held) else { return Err(bad()) };
+    Ok(Resume { member: MemberId::new(member), secret, held })
+}
+
 #[expect(clippy::needless_pass_by_value, reason = "it is used as a function of an error")]
 fn refused(error: SettingError) -> Failure {
     Failure::new(ErrorCode::InvalidTopic, error.to_string())
@@ -74,9 +116,9 @@ fn refused(error: SettingError) -> Failure {
 
 #[cfg(test)]
 mod tests {
-    use super::{group, topic};
+    use super::{Resume, group, topic};
     use mortarmq_shard::{Setting, StartPolicy};
-    use mortarmq_types::{Partition, Seq};
+    use mortarmq_types::{DeliveryId, MemberId, Partition, Seq};
     use mortarmq_wire::ErrorCode;
 
     #[test]
@@ -92,11 +134,34 @@ mod tests {
 
     #[test]
     fn a_start_is_a_word_or_places() {
-        let places = group("{\"start\":{\"2\":41}}").expect("places").1;
+        let places = group("{\"start\":{\"2\":41}}").expect("places").start;
         assert_eq!(places, Some(StartPolicy::At(vec![(Partition::new(2), Seq::new(41))])));
-        assert_eq!(group("{\"start\":\"latest\"}").expect("a word").1, Some(StartPolicy::Latest));
+        assert_eq!(group("{\"start\":\"latest\"}").expect("a word").start, Some(StartPolicy::Latest));
         assert!(group("{\"start\":{\"2\":0}}").is_err(), "sequences start at 1");
         assert!(group("{\"start\":7}").is_err());
-        assert!(group("{\"resume\":{}}").expect_err("not there").message.contains("resume"));
+    }
+
+    #[test]
+    fn a_resume_is_exact_to_64_bits_and_its_secret_is_not_repeated() {
+        let text = r#"{"lease_ms":5000,"resume":{"member_id":1,"secret":18446744073709551615,"held":[9223372036854775807,3]}}"#;
+        let read = group(text).expect("a resume");
+        assert_eq!(read.settings.get(Setting::LeaseMs), Some(5000));
+        let held = [3, 9_223_372_036_854_775_807].map(DeliveryId::new).into();
+        assert_eq!(read.resume, Some(Resume { member: MemberId::new(1), secret: u64::MAX, held }));
+        let bad = [
+            r"{}",
+            r"7",
+            r#"{"member_id":1,"secret":77777}"#,
+            r#"{"member_id":1,"secret":77777,"held":7}"#,
+            r#"{"member_id":1,"secret":77777,"held":[-1]}"#,
+            r#"{"member_id":1,"secret":77777.5,"held":[]}"#,
+            r#"{"member_id":"1","secret":77777,"held":[]}"#,
+            r#"{"member_id":1,"secret":77777,"held":[],"more":1}"#,
+        ];
+        for resume in bad {
+            let failure = group(&format!("{{\"resume\":{resume}}}")).expect_err(resume);
+            assert_eq!(failure.code, ErrorCode::InvalidTopic, "{resume}");
+            assert!(failure.message.starts_with("resume") && !failure.message.contains("77777"), "{failure:?}");
+        }
     }
 }

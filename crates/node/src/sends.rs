@@ -18,6 +18,9 @@ pub(crate) struct Sends {
     queues: BTreeMap<Destination, VecDeque<Pending>>,
     /// Which queue a read belongs to.
     reads: BTreeMap<u64, Destination>,
+    /// Subscriptions from which nothing leaves before the answer to their SUB: only that tells the client of them. Each
+    /// with the place of the answer.
+    gates: BTreeMap<Destination, u64>,
 }
 
 /// One step of a subscription's order.
@@ -70,6 +73,17 @@ impl Unread {
 }
 
 impl Batch {
+    /// What of it is still to be sent.
+    pub(crate) fn unsent(&self) -> Vec<Unsent> {
+        let lease = |slot: &Slot| match slot {
+            Slot::Ready(delivery) => Some((delivery.seq, delivery.delivery_id)),
+            Slot::Missing(unread) => Some((unread.lease.seq, unread.lease.delivery_id)),
+            Slot::Unreadable(_) => None,
+        };
+        let unsent = |(seq, delivery_id)| Unsent { partition: self.partition, seq, delivery_id };
+        self.messages.iter().filter_map(lease).map(unsent).collect()
+    }
+
     /// The first run of consecutive messages whose records are missing.
     pub(crate) fn missing(&self) -> Option<(Seq, Seq)> {
         let mut missing = self.messages.iter().filter_map(|slot| match slot {
@@ -116,8 +130,36 @@ impl Sends {
         self.reads.remove(&ticket)
     }
 
+    /// Lets nothing of a subscription leave before the answer in this place of its connection.
+    pub(crate) fn close_gate(&mut self, destination: Destination, slot: u64) {
+        self.gates.insert(destination, slot);
+    }
+
+    pub(crate) fn open_gate(&mut self, destination: Destination) {
+        self.gates.remove(&destination);
+    }
+
+    pub(crate) fn is_gated(&self, destination: Destination) -> bool {
+        self.gates.contains_key(&destination)
+    }
+
+    pub(crate) fn gates_of(&self, connection: ConnectionId) -> Vec<(Destination, u64)> {
+        let gates = self.gates.range((connection, 0)..=(connection, u16::MAX));
+        gates.map(|(destination, slot)| (*destination, *slot)).collect()
+    }
+
+    /// Drops the messages of a subscription that has ended; the pulls that wait behind them are answered with why.
+    pub(crate) fn end(&mut self, destination: Destination, why: &Failure) {
+        let Some(queue) = self.queues.get_mut(&destination) else { return };
+        queue.retain(|pending| matches!(pending, Pending::PullEnded(_)));
+        for pending in queue {
+            *pending = Pending::PullEnded(Err(why.clone()));
+        }
+    }
+
     /// Drops everything of a connection; hands over the batches that were not sent.
     pub(crate) fn drop_connection(&mut self, connection: ConnectionId) -> Vec<Batch> {
+        self.gates.retain(|destination, _| destination.0 != connection);
         let keys: Vec<_> = self.queues.range((connection, 0)..=(connection, u16::MAX)).map(|(key, _)| *key).collect();
         let mut unsent = Vec::new();
         for key in keys {

@@ -20,6 +20,8 @@ mod publishes;
 mod random;
 #[path = "random_lives/record.rs"]
 mod record;
+#[path = "random_lives/resumes.rs"]
+mod resumes;
 #[path = "random_lives/seen.rs"]
 mod seen;
 #[path = "random_lives/views.rs"]
@@ -54,6 +56,14 @@ const REACHED: &[&str] = &[
     "a message waits for its key",
     "pull filled later",
     "pull ended empty",
+    "pull too small",
+    "resumed",
+    "resumed after a restart",
+    "sent again",
+    "not sent again",
+    "sent for the first time after a resume",
+    "too late to resume",
+    "resume with a wrong secret",
     "settle stale",
     "settle unknown",
     "topic deleted",

@@ -14,7 +14,9 @@ pub(crate) enum Event {
     Disconnected { connection: ConnectionId },
     /// Requests of a connection, in their order.
     Requests { connection: ConnectionId, requests: Vec<Request> },
-    /// Deliveries that a connection did not send.
+    /// A connection is being ended because it takes its messages too slowly.
+    TurnedOut { connection: ConnectionId },
+    /// Deliveries that a connection gives back.
     Unsent { connection: ConnectionId, subscription: u16, unsent: Vec<Unsent> },
     /// A question of an operator.
     Query { question: Query, answer: oneshot::Sender<QueryReply> },

@@ -211,7 +211,7 @@ mod tests {
         assert!(is_too_slow(&inlet).await);
         inlet.close();
         assert!(outlet.send(deliveries()).is_err(), "what cannot be sent comes back");
-        assert_eq!((0..4).filter_map(|_| inlet.try_recv()).count(), 3, "and what was sent can be given back");
+        assert_eq!((0..4).filter_map(|_| inlet.try_recv()).count(), 3, "and what was sent can be taken out");
     }
 
     #[tokio::test]

@@ -12,7 +12,6 @@ use mortarmq_types::{ConnectionId, MonotonicTime};
 use tokio::sync::oneshot;
 
 use crate::clock::NodeClock;
-use crate::connection::deliveries::unsent;
 use crate::event::{Event, ToConnection};
 use crate::journal_thread::JournalJob;
 use crate::outlet::Outlet;
@@ -127,6 +126,7 @@ impl ShardLoop {
             Event::CheckpointPutOff { log_index } => self.node.handle_checkpoint_put_off(now, log_index),
             Event::Disk { state } => self.node.handle_disk(now, state),
             Event::ReadDone { ticket, result } => self.node.handle_read(now, ticket, result),
+            Event::TurnedOut { connection } => self.node.handle_turned_out(now, connection),
             Event::Unsent { connection, subscription, unsent } => {
                 self.node.handle_unsent(now, connection, subscription, unsent);
             }
@@ -190,15 +190,11 @@ impl ShardLoop {
                 }
                 Output::Deliveries { connection, subscription, messages } => {
                     let message = ToConnection::Deliveries { subscription, messages };
-                    let refused = match self.outlets.get(&connection) {
-                        Some(outlet) => outlet.send(message).err(),
-                        None => Some(message),
-                    };
-                    self.note_congestion(now, connection);
+                    let refused = self.outlets.get(&connection).and_then(|outlet| outlet.send(message).err());
                     if let Some(ToConnection::Deliveries { messages, .. }) = refused {
-                        let unsent = messages.iter().map(unsent).collect();
-                        self.node.handle_unsent(now, connection, subscription, unsent);
+                        self.node.handle_refused(now, connection, subscription, &messages);
                     }
+                    self.note_congestion(now, connection);
                 }
                 Output::Query { query, reply } => {
                     if let Some(answer) = self.questions.remove(&query) {
@@ -232,7 +228,7 @@ impl ShardLoop {
         }
     }
 
-    /// Sends to a connection. Answers to one that is gone are dropped: nobody is left to read them.
+    /// Sends to a connection. What is for one that is gone is dropped: nobody is left to read it.
     fn tell(&self, connection: ConnectionId, message: ToConnection) {
         if let Some(outlet) = self.outlets.get(&connection) {
             let _ = outlet.send(message);

@@ -26,7 +26,7 @@ pub enum Outcome {
         /// The topic that was there, if one was.
         topic: Option<TopicIncarnation>,
     },
-    /// A member joined its path.
+    /// A member joined its path, or was found again there.
     Joined {
         /// The path.
         path: PathId,
@@ -37,6 +37,8 @@ pub enum Outcome {
     Delivered {
         /// How many.
         count: u32,
+        /// What the next message takes, if none were leased because it does not fit into the bytes that were asked for.
+        too_large: Option<u32>,
     },
     /// Deliveries were settled: one code for each.
     Settled(Vec<SettleCode>),

@@ -73,7 +73,7 @@ struct EndedRun {
 }
 
 impl HandOver {
-    /// Takes a delivery from the broker.
+    /// Takes a delivery from the broker. One that is held already came again at a resume, and is not handed out twice.
     pub(crate) fn arrived(&mut self, delivery: Delivery, now: Instant) {
         let id = id_of(&delivery);
         if let Some(earlier) = self.held.get(&id).map(|held| held.delivery_id) {
@@ -112,6 +112,11 @@ impl HandOver {
         let delivery = self.ready.pop_front()?;
         self.set_stage(id_of(&delivery), Stage::Handed);
         Some(delivery)
+    }
+
+    /// Every delivery that waits here or is with the handler.
+    pub(crate) fn held_ids(&self) -> impl Iterator<Item = DeliveryId> {
+        self.held.values().map(|held| held.delivery_id)
     }
 
     pub(crate) fn has_ready(&self) -> bool {

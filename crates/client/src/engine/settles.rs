@@ -63,6 +63,11 @@ impl Settles {
         self.queue.is_empty() && self.in_flight.is_empty()
     }
 
+    /// The deliveries that are to be settled.
+    pub(crate) fn delivery_ids(&self) -> impl Iterator<Item = DeliveryId> {
+        self.in_flight.iter().chain(&self.queue).map(|item| item.delivery_id)
+    }
+
     /// Whether a frame should go out now.
     pub(crate) fn wants_to_send(&self) -> bool {
         self.in_flight.is_empty() && !self.queue.is_empty()

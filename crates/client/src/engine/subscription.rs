@@ -1,9 +1,11 @@
 //! A consumer's side of a group: its member, what it holds, its settles and its one pull.
 //!
-//! A member is bound to the connection here: after a cut the consumer subscribes anew, and what it held under the old
-//! member may still be settled until the broker says that its lease is lost.
+//! A member outlives its connection: after a cut the consumer resumes it, names what it holds, and is sent again what it
+//! does not. Where the broker has lost the member it joins anew, and what it held under the old one may still be settled
+//! until the broker says that its lease is lost.
 
 mod answers;
+mod resume;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,6 +17,7 @@ use mortarmq_wire::{List, Outcome};
 use tokio::sync::{Notify, oneshot};
 use tokio::time::Instant;
 
+use self::resume::Identity;
 use super::effects::{DoneResult, Effect, Effects};
 use super::hand_over::HandOver;
 use super::link::{Link, Sent};
@@ -31,6 +34,8 @@ pub(crate) struct Subscription {
     topic: TopicUse,
     settings: Settings,
     member: Option<Member>,
+    /// The member that the next SUB resumes; none before the first, and after the broker has lost it.
+    identity: Option<Identity>,
     /// Whether a SUB is in flight.
     is_requested: bool,
     /// Whether the last SUB asked for pushes.
@@ -129,6 +134,7 @@ impl Subscription {
             topic: TopicUse::new(topic),
             settings,
             member: None,
+            identity: None,
             is_requested: false,
             is_credit_asked: false,
             hand_over: HandOver::default(),
@@ -307,6 +313,7 @@ impl Subscription {
         }
         self.topic.disconnected();
         self.member = None;
+        self.identity = None;
         self.heartbeat_at = None;
         self.retry_at = None;
         // Whoever closes the client does not have to be told that it is closed.
@@ -340,6 +347,7 @@ impl Subscription {
     }
 
     fn send_subscribe(&mut self, topic_id: u16, link: &mut Link, effects: &mut Effects) {
+        let resume = self.identity.map(|identity| self.resume_options(identity));
         let settings = &self.settings;
         let credit_count = if self.closing.is_some() { 0 } else { settings.credit_count };
         self.is_credit_asked = credit_count != 0;
@@ -350,7 +358,7 @@ impl Subscription {
             credit_count,
             credit_bytes: settings.credit_bytes,
             is_shared: true,
-            options: &settings.options,
+            options: resume.as_deref().unwrap_or(&settings.options),
         };
         match request.encode(&mut link.out) {
             Ok(()) => {

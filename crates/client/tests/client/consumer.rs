@@ -117,28 +117,130 @@ async fn settles_gather_while_one_is_under_way() {
     assert_eq!(fake.state().settled.len(), 100);
 }
 
+/// What each SUB named as held; none if it did not resume.
+fn resumes(fake: &Fake) -> Vec<Option<Vec<u64>>> {
+    let resumes = fake.seen().into_iter().filter_map(|seen| match seen {
+        Seen::Subscribe { resumes, .. } => Some(resumes),
+        _ => None,
+    });
+    resumes.collect()
+}
+
+async fn until_subscribed(fake: &Fake, times: usize) {
+    fake.until("it has subscribed again", |state| {
+        state.seen.iter().filter(|seen| matches!(seen, Seen::Subscribe { .. })).count() == times
+    })
+    .await;
+}
+
 #[tokio::test]
-async fn p5_delivery_of_a_lost_session_may_be_settled_until_the_broker_says_that_it_is_lost() {
+async fn p5_after_a_cut_a_consumer_goes_on_with_what_it_holds_and_gets_what_was_lost_on_the_way() {
     let fake = Fake::start(&["orders"]).await;
+    ["a", "b"].into_iter().for_each(|value| fake.state().put("", value));
+    let client = connect(&fake).await;
+    let options = ConsumerOptions { options_json: r#"{"lease_ms":30000}"#.to_owned(), ..ConsumerOptions::default() };
+    let mut consumer = client.consumer("orders", "billing", options).await.unwrap();
+    let settler = consumer.settler();
+    let (first, second) = (next(&mut consumer).await, next(&mut consumer).await);
+    fake.state().loses_messages = true;
+    ["c", "d"].into_iter().for_each(|value| fake.state().put("", value));
+    fake.state().loses_messages = false;
+    assert!(has_none(&mut consumer).await);
+    fake.cut();
+    let lost = [next(&mut consumer).await, next(&mut consumer).await];
+    let told = lost.each_ref().map(|delivery| (text(delivery), delivery.delivery_id.get(), delivery.cause));
+    assert_eq!(told, [("c", 3, Cause::First), ("d", 4, Cause::First)]);
+    assert_eq!(resumes(&fake), [None, Some(vec![1, 2])]);
+    for delivery in [&first, &second, &lost[0], &lost[1]] {
+        assert!(!delivery.is_lost());
+        assert_eq!(soon("the settle", settler.ack(delivery)).await, Ok(SettleOutcome::Done));
+    }
+    assert!(has_none(&mut consumer).await, "nothing comes twice");
+}
+
+#[tokio::test]
+async fn p5_a_delivery_that_comes_again_though_it_is_held_is_not_handed_out_twice() {
+    let fake = Fake::start(&["orders"]).await;
+    [("k", "a"), ("k", "b"), ("", "c")].into_iter().for_each(|(key, value)| fake.state().put(key, value));
+    let client = connect(&fake).await;
+    let mut consumer = client.consumer("orders", "billing", ConsumerOptions::default()).await.unwrap();
+    let settler = consumer.settler();
+    let (first, third) = (next(&mut consumer).await, next(&mut consumer).await);
+    assert_eq!((text(&first), text(&third)), ("a", "c"), "b waits for a");
+    fake.state().send_everything_again();
+    assert!(has_none(&mut consumer).await);
+    for delivery in [&first, &third] {
+        assert_eq!(soon("the settle", settler.ack(delivery)).await, Ok(SettleOutcome::Done));
+    }
+    assert_eq!(text(&next(&mut consumer).await), "b");
+    assert!(has_none(&mut consumer).await);
+}
+
+#[tokio::test]
+async fn what_is_being_settled_during_a_cut_is_held_and_does_not_come_again() {
+    // Both an ack that was done and one that was not: the answer is lost with the connection.
+    for fault in [Fault::CutBefore, Fault::CutAfter] {
+        let mut is_cut = false;
+        let fake = Fake::start_with(&["orders"], move |seen| {
+            if is_cut || !matches!(seen, Seen::Settle { .. }) {
+                return Fault::None;
+            }
+            is_cut = true;
+            fault
+        })
+        .await;
+        fake.state().put("", "a");
+        let client = connect(&fake).await;
+        let mut consumer = client.consumer("orders", "billing", ConsumerOptions::default()).await.unwrap();
+        let delivery = next(&mut consumer).await;
+        assert_eq!(soon("the settle", consumer.settler().ack(&delivery)).await, Ok(SettleOutcome::Done), "{fault:?}");
+        assert_eq!(resumes(&fake), [None, Some(vec![1])], "{fault:?}");
+        assert!(has_none(&mut consumer).await, "{fault:?}");
+    }
+}
+
+#[tokio::test]
+async fn what_is_to_be_given_back_during_a_cut_does_not_come_again() {
+    // A nack ends what left with its message, and the consumer gives that back in case the broker has not.
+    let mut settles_seen = 0;
+    let fake = Fake::start_with(&["orders"], move |seen| {
+        settles_seen += usize::from(matches!(seen, Seen::Settle { .. }));
+        if settles_seen == 2 && matches!(seen, Seen::Settle { .. }) { Fault::CutBefore } else { Fault::None }
+    })
+    .await;
+    // All three are there before the consumer is, so they leave together.
+    ["a1", "a2", "a3"].into_iter().for_each(|value| fake.state().put("k", value));
+    let client = connect(&fake).await;
+    let mut consumer = client.consumer("orders", "billing", ConsumerOptions::default()).await.unwrap();
+    let first = next(&mut consumer).await;
+    assert_eq!(soon("the settle", consumer.settler().nack(&first, 0, "later")).await, Ok(SettleOutcome::Done));
+    until_subscribed(&fake, 2).await;
+    let held = resumes(&fake)[1].clone().expect("it resumes");
+    assert_eq!(held[..2], [2, 3], "those that wait to be given back");
+}
+
+#[tokio::test]
+async fn p5_a_consumer_whose_member_is_lost_joins_anew_and_is_told_what_it_lost() {
+    let mut subscribes = 0;
+    let fake = Fake::start_with(&["orders"], move |seen| {
+        subscribes += usize::from(matches!(seen, Seen::Subscribe { .. }));
+        if subscribes == 2 && matches!(seen, Seen::Subscribe { .. }) { Fault::EndSessions } else { Fault::None }
+    })
+    .await;
     ["a", "b"].into_iter().for_each(|value| fake.state().put("", value));
     let client = connect(&fake).await;
     let mut consumer = client.consumer("orders", "billing", ConsumerOptions::default()).await.unwrap();
     let settler = consumer.settler();
     let (first, second) = (next(&mut consumer).await, next(&mut consumer).await);
     fake.cut();
-    fake.until("it has joined again", |state| {
-        state.seen.iter().filter(|seen| matches!(seen, Seen::Subscribe { .. })).count() == 2
-    })
-    .await;
-    assert!(!first.is_lost());
-    assert_eq!(soon("the settle", settler.ack(&first)).await, Ok(SettleOutcome::Done));
-    fake.state().end_lost_sessions();
-    let again = next(&mut consumer).await;
-    assert_eq!((text(&again), again.cause), ("b", Cause::ConsumerLost));
+    until_subscribed(&fake, 3).await;
+    assert_eq!(resumes(&fake), [None, Some(vec![1, 2]), None], "refused once, it does not try again");
+    let again = [next(&mut consumer).await, next(&mut consumer).await];
+    assert_eq!(again.each_ref().map(|one| (text(one), one.cause)), ["a", "b"].map(|text| (text, Cause::ConsumerLost)));
     soon("the loss", second.lost()).await;
-    assert!(second.is_lost() && !again.is_lost());
+    assert!(first.is_lost() && !again[0].is_lost());
     assert_eq!(settler.ack(&second).await, Ok(SettleOutcome::Stale));
-    assert_eq!(settler.ack(&again).await, Ok(SettleOutcome::Done));
+    assert_eq!(settler.ack(&again[0]).await, Ok(SettleOutcome::Done));
 }
 
 #[tokio::test]
@@ -174,6 +276,7 @@ async fn a_member_that_the_broker_forgot_joins_again() {
     assert_eq!(soon("the settle", consumer.settler().ack(&delivery)).await, Ok(SettleOutcome::Stale));
     let again = next(&mut consumer).await;
     assert_eq!((text(&again), again.cause), ("a", Cause::ConsumerLost));
+    assert_eq!(resumes(&fake), [None, None], "who is told so has no member to resume");
 }
 
 #[tokio::test]

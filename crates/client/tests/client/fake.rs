@@ -24,16 +24,37 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 /// What a test sees of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Seen {
-    Connect { token: Vec<u8> },
-    Declare { name: String },
+    Connect {
+        token: Vec<u8>,
+    },
+    Declare {
+        name: String,
+    },
     Metadata,
-    Publish { producer_id: u64, number: u64, value: String },
-    Batch { number: u64, count: usize },
-    Subscribe { credit: u16 },
-    Settle { items: Vec<(SettleKind, u64)> },
-    Heartbeat { is_leave: bool },
+    Publish {
+        producer_id: u64,
+        number: u64,
+        value: String,
+    },
+    Batch {
+        number: u64,
+        count: usize,
+    },
+    /// With the deliveries that it names if it resumes.
+    Subscribe {
+        credit: u16,
+        resumes: Option<Vec<u64>>,
+    },
+    Settle {
+        items: Vec<(SettleKind, u64)>,
+    },
+    Heartbeat {
+        is_leave: bool,
+    },
     Pull,
-    Credit { count: u16 },
+    Credit {
+        count: u16,
+    },
     Ping,
 }
 
@@ -127,12 +148,16 @@ pub(crate) struct State {
     /// The answers that settles get by themselves, by delivery.
     ended_by: BTreeMap<u64, SettleKind>,
     pub(crate) lease_ms: u32,
+    /// Whether messages are leased and lost on their way.
+    pub(crate) loses_messages: bool,
     /// Whether nothing is pushed for now.
     pub(crate) is_paused: bool,
 }
 
 #[derive(Clone, Copy)]
 struct Member {
+    /// As SUB tells it; a resume keeps it under another subscription.
+    member_id: u64,
     connection: u16,
     topic_id: u16,
     credit: u16,
@@ -143,6 +168,8 @@ struct Lease {
     member: u16,
     commit_index: u64,
     key: Vec<u8>,
+    previous: u64,
+    cause: Cause,
 }
 
 async fn accept(listener: TcpListener, state: Arc<Mutex<State>>) {
@@ -344,16 +371,36 @@ impl State {
         assert!(subscribe.is_shared);
         let subscription_id = connection * 10 + self.members.len() as u16;
         let credit = subscribe.credit_count.min(256);
-        self.members.insert(subscription_id, Member { connection, topic_id: subscribe.topic_id, credit });
+        let resume = resume_of(subscribe);
+        let found = resume.as_ref().map(|(member_id, ..)| {
+            self.members.iter().find(|(_, member)| member.member_id == *member_id).map(|(id, _)| *id)
+        });
+        if found == Some(None) {
+            return refuse(ErrorCode::UnknownMember, Op::Subscribe, out);
+        }
+        let member_id = resume.as_ref().map_or(u64::from(subscription_id), |(member_id, ..)| *member_id);
+        let member = Member { member_id, connection, topic_id: subscribe.topic_id, credit };
+        self.members.insert(subscription_id, member);
         let ok = SubscribeOk {
             subscription_id,
-            member_id: MemberId::new(u64::from(subscription_id)),
+            member_id: MemberId::new(member_id),
             membership_epoch: 0,
             assignment_epoch: 0,
-            secret: 7,
+            secret: u64::MAX - 7,
             position: self.position(),
         };
         ok.encode(out);
+        if let (Some(Some(before)), Some((_, held))) = (found, resume) {
+            self.members.remove(&before);
+            self.leases
+                .values_mut()
+                .filter(|lease| lease.member == before)
+                .for_each(|lease| lease.member = subscription_id);
+            let leases = self.leases.iter().filter(|(id, lease)| lease.member == subscription_id && !held.contains(id));
+            for delivery_id in leases.map(|(id, _)| *id).collect::<Vec<_>>() {
+                self.write_message(delivery_id, member, out);
+            }
+        }
     }
 
     fn on_settle(&mut self, settle: &Settle<'_>, out: &mut BytesMut) {
@@ -401,6 +448,16 @@ impl State {
         for (id, seq) in behind {
             self.leases.remove(&id);
             self.last_delivery.insert(seq, (id, Cause::Released));
+        }
+    }
+
+    /// Sends every live lease again, though nobody asked.
+    pub(crate) fn send_everything_again(&mut self) {
+        for delivery_id in self.leases.keys().copied().collect::<Vec<_>>() {
+            let member = self.members[&self.leases[&delivery_id].member];
+            let mut out = BytesMut::new();
+            self.write_message(delivery_id, member, &mut out);
+            self.send(member.connection, out);
         }
     }
 
@@ -505,27 +562,35 @@ impl State {
             let (previous, cause) = self.last_delivery.get(&seq).copied().unwrap_or((0, Cause::First));
             self.last_delivery.insert(seq, (delivery_id, Cause::LeaseExpired));
             let (key, commit_index) = (body.key().to_vec(), self.commit_index);
-            self.leases.insert(delivery_id, Lease { seq, member: id, commit_index, key });
-            let message = Message {
-                subscription_id: id,
-                topic_id: member.topic_id,
-                partition: Partition::new(0),
-                seq: Seq::new(seq),
-                delivery_id: DeliveryId::new(delivery_id),
-                attempt: Attempt::FIRST,
-                ownership_epoch: 0,
-                producer_id: ProducerId::ZERO,
-                producer_seq: ProducerSeq::ZERO,
-                body,
-                cause,
-                previous_delivery_id: DeliveryId::new(previous),
-                lease_ms: if self.lease_ms == 0 { 30_000 } else { self.lease_ms },
-                published_at: WallTime::ZERO,
-                position: self.position(),
-            };
-            message.encode(out);
+            self.leases.insert(delivery_id, Lease { seq, member: id, commit_index, key, previous, cause });
+            if !self.loses_messages {
+                self.write_message(delivery_id, member, out);
+            }
         }
         leased
+    }
+
+    fn write_message(&self, delivery_id: u64, member: Member, out: &mut BytesMut) {
+        let lease = &self.leases[&delivery_id];
+        let bytes = &self.stored[lease.seq as usize - 1];
+        let message = Message {
+            subscription_id: lease.member,
+            topic_id: member.topic_id,
+            partition: Partition::new(0),
+            seq: Seq::new(lease.seq),
+            delivery_id: DeliveryId::new(delivery_id),
+            attempt: Attempt::FIRST,
+            ownership_epoch: 0,
+            producer_id: ProducerId::ZERO,
+            producer_seq: ProducerSeq::ZERO,
+            body: RecordBody::parse(bytes, false).expect("tests store no headers").0,
+            cause: lease.cause,
+            previous_delivery_id: DeliveryId::new(lease.previous),
+            lease_ms: if self.lease_ms == 0 { 30_000 } else { self.lease_ms },
+            published_at: WallTime::ZERO,
+            position: Position { epoch: Epoch::new(1), commit_index: CommitIndex::new(lease.commit_index) },
+        };
+        message.encode(out);
     }
 
     fn send(&mut self, connection: u16, out: BytesMut) {
@@ -539,6 +604,15 @@ fn refuse(code: ErrorCode, op: Op, out: &mut BytesMut) {
     let mut answer = ErrorAnswer::new(code, op.number(), b"the fake broker refuses");
     answer.retry_after_ms = if code == ErrorCode::Backpressure { 5 } else { 0 };
     answer.encode(out);
+}
+
+/// The member that a SUB resumes, and what it holds. Only the secret that SUB's OK told resumes anything.
+fn resume_of(subscribe: &Subscribe<'_>) -> Option<(u64, BTreeSet<u64>)> {
+    let options: serde_json::Value = serde_json::from_slice(subscribe.options).expect("options are JSON");
+    let resume = options.get("resume")?;
+    assert_eq!(resume["secret"].as_u64(), Some(u64::MAX - 7), "exact to 64 bits");
+    let held = resume["held"].as_array().expect("a list").iter().map(|id| id.as_u64().expect("a number"));
+    Some((resume["member_id"].as_u64().expect("a number"), held.collect()))
 }
 
 /// The handle of the one topic, another one on each connection.
@@ -559,7 +633,10 @@ fn seen(request: &Request<'_>) -> Seen {
         Request::PublishBatch(batch) => {
             Seen::Batch { number: batch.first_producer_seq.get(), count: batch.records.len() }
         }
-        Request::Subscribe(subscribe) => Seen::Subscribe { credit: subscribe.credit_count },
+        Request::Subscribe(subscribe) => {
+            let resumes = resume_of(subscribe).map(|(_, held)| held.into_iter().collect());
+            Seen::Subscribe { credit: subscribe.credit_count, resumes }
+        }
         Request::Settle(settle) => {
             Seen::Settle { items: settle.items.iter().map(|item| (item.kind, item.delivery_id.get())).collect() }
         }

@@ -1,7 +1,9 @@
 //! Bytes that survive, bytes that are refused, and the bytes of version 1.
 
 use bytes::{Bytes, BytesMut};
-use mortarmq_types::{Attempt, Cause, ClusterTime, DeliveryId, KeyHash, LeaseTime, MemberId, Seq};
+use mortarmq_types::{
+    Attempt, Cause, ClusterTime, CommitIndex, DeliveryId, Epoch, KeyHash, LeaseTime, MemberId, Position, Seq,
+};
 
 use super::{IMAGE_VERSION, ImageError, NUMBER_MAX, PathPartition};
 use crate::{
@@ -32,12 +34,20 @@ const RULES: PathRules = PathRules {
 };
 const NOW: Now = Now { cluster: ClusterTime::new(50), lease: LeaseTime::new(40) };
 const LAST_SEQ: Seq = Seq::new(10);
+const GRANTED_AT: Position = Position { epoch: Epoch::new(3), commit_index: CommitIndex::new(77) };
 
 /// 1 to 9 were leased together; 2 and 4 are acked, 3 given back, 5 (and with it 8) nacked, 9 cannot be read, the rest is
 /// leased.
 fn path() -> PathPartition {
     let limits = LeaseLimits { messages: 9, bytes: 100, steps: 100, first_may_exceed_bytes: false };
-    let request = LeaseRequest { member: MemberId::new(1), grant: Grant::Push, limits, last_seq: LAST_SEQ, now: NOW };
+    let request = LeaseRequest {
+        member: MemberId::new(1),
+        grant: Grant::Push,
+        limits,
+        last_seq: LAST_SEQ,
+        now: NOW,
+        granted_at: GRANTED_AT,
+    };
     let (mut path, mut last_delivery_id) = (PathPartition::new(Seq::FIRST), DeliveryId::ZERO);
     path.lease(&request, &RULES, &Keys, &mut last_delivery_id, &mut Vec::new());
     let nack = Settle::Nack { delay_ms: 0 };

@@ -2,7 +2,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use mortarmq_types::{Attempt, Cause, ClusterTime, DeliveryId, KeyHash, LeaseTime, MemberId, Seq};
+use mortarmq_types::{Attempt, Cause, ClusterTime, DeliveryId, KeyHash, LeaseTime, MemberId, Position, Seq};
 
 use super::PathPartition;
 use crate::{
@@ -37,7 +37,14 @@ fn path() -> PathPartition {
     };
     let now = Now { cluster: ClusterTime::ZERO, lease: LeaseTime::ZERO };
     let limits = LeaseLimits { messages: 8, bytes: 100, steps: 100, first_may_exceed_bytes: false };
-    let request = LeaseRequest { member: MemberId::new(1), grant: Grant::Push, limits, last_seq: LAST_SEQ, now };
+    let request = LeaseRequest {
+        member: MemberId::new(1),
+        grant: Grant::Push,
+        limits,
+        last_seq: LAST_SEQ,
+        now,
+        granted_at: Position::default(),
+    };
     let (mut path, mut last_delivery_id) = (PathPartition::new(Seq::FIRST), DeliveryId::ZERO);
     path.lease(&request, &rules, &Keys, &mut last_delivery_id, &mut Vec::new());
     for (seq, how) in [(2, Settle::Ack), (3, Settle::Release), (5, Settle::Nack { delay_ms: 0 })] {

@@ -13,7 +13,7 @@ use mortarmq_delivery::{
     Ended, Fact, Facts, Fate, Grant, LeaseLimits, LeaseRequest, LeaseStop, MoveCount, MoveUnderWay, Moved, Now, Order,
     PathPartition, PathRules, Settle, SettleError, Settled, State,
 };
-use mortarmq_types::{Cause, ClusterTime, DeliveryId, DropReason, KeyHash, LeaseTime, MemberId, Seq};
+use mortarmq_types::{Cause, ClusterTime, DeliveryId, DropReason, KeyHash, LeaseTime, MemberId, Position, Seq};
 use naive::{Model, Status, Why};
 use proptest::{
     collection::vec,
@@ -208,7 +208,8 @@ impl Pair<'_> {
 
     fn lease(&mut self, member: MemberId, grant: Grant, limits: LeaseLimits, known: u64) {
         let last_seq = Seq::new(self.model.last_seq());
-        let request = LeaseRequest { member, grant, limits, last_seq, now: self.now() };
+        let request =
+            LeaseRequest { member, grant, limits, last_seq, now: self.now(), granted_at: Position::default() };
         let to = self.model.position.saturating_add(known).min(self.model.last_seq());
         let (mut real, mut model) = (Vec::new(), Vec::new());
         let facts = Known { model: &self.model, to };
@@ -224,6 +225,7 @@ impl Pair<'_> {
         self.deliveries.extend(real.iter().map(|leased| (leased.seq.get(), leased.delivery_id.get())));
         self.saw(match stop {
             LeaseStop::FactsMissing { .. } => "stop FactsMissing".to_owned(),
+            LeaseStop::TooLarge { .. } => "stop TooLarge".to_owned(),
             other => format!("stop {other:?}"),
         });
         for leased in &real {
@@ -463,6 +465,7 @@ fn delivery_does_what_the_naive_model_does() {
 const REACHED: &[&str] = &[
     "stop NothingReady",
     "stop LimitReached",
+    "stop TooLarge",
     "stop StepsSpent",
     "stop FactsMissing",
     "stop PassedOverFull",

@@ -236,7 +236,7 @@ impl Model {
             let size = u64::from(self.message(seq).fact.size_bytes);
             let alone = limits.first_may_exceed_bytes && leased.is_empty();
             if size > bytes && !alone {
-                return LeaseStop::LimitReached;
+                return LeaseStop::TooLarge { size_bytes: self.message(seq).fact.size_bytes };
             }
             if retry.is_none() {
                 self.offer(seq);

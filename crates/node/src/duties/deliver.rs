@@ -3,13 +3,15 @@
 
 use mortarmq_delivery::PathPartition;
 use mortarmq_shard::command::{Deliver, STEPS_MAX};
-use mortarmq_shard::{Command, DeliverEffect, Grant, Path, Stretch};
+use mortarmq_shard::{Command, DeliverEffect, Grant, Outcome, Path, Stretch};
 use mortarmq_types::{MemberId, Partition, PathId};
+use mortarmq_wire::ErrorCode;
 
 use crate::config::Now;
 use crate::node::Node;
 use crate::open_batch::WaiterKind;
 use crate::output::ReadJob;
+use crate::reply::Failure;
 use crate::sends::Destination;
 use crate::stretches::READ_ENTRIES;
 
@@ -234,9 +236,20 @@ impl Node {
     }
 
     /// A `Deliver` of a pull is applied: it is answered if it has enough or has waited long enough, else it waits on.
-    pub(crate) fn pull_delivered(&mut self, now: Now, pull_id: u64) {
+    pub(crate) fn pull_delivered(&mut self, now: Now, pull_id: u64, outcome: &Outcome) {
         let Some(pull) = self.pulls.get_mut(pull_id) else { return };
         pull.proposed = false;
+        if let Outcome::Delivered { too_large: Some(size_bytes), .. } = outcome
+            && pull.got_messages == 0
+        {
+            let (connection, subscription) = (pull.connection, pull.subscription);
+            let text = format!(
+                "the next message takes {size_bytes} bytes, max_bytes is {}; pull with at least so many, or with 0 for no limit",
+                pull.max_bytes
+            );
+            self.pulls.remove(pull_id);
+            return self.end_pull(connection, subscription, Err(Failure::new(ErrorCode::MessageExceedsCredit, text)));
+        }
         // If it waits on, its path is looked at again when it moves. It may just have done so, by this very command.
         if pull.is_filled() || pull.deadline <= now.monotonic {
             self.finish_pull(pull_id);

@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::life::{Expect, Life, is_overdue};
 use crate::record::{Acked, MemberRecord, PathName, PathRecord};
+use crate::resumes::ComesAgain;
 
 /// A subscription as its connection knows it.
 #[derive(Clone, Debug)]
@@ -21,12 +22,15 @@ pub(crate) struct Subscription {
     /// The window that was asked for last; nobody pushes beyond it.
     pub(crate) window: u64,
     pub(crate) pull: Option<OpenPull>,
+    /// What a resume can bring again. None on a member's first subscription.
+    pub(crate) comes_again: Option<ComesAgain>,
 }
 
 /// A pull that is not answered.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct OpenPull {
     max_messages: u64,
+    max_bytes: u32,
     begun_step: u64,
     came: u64,
     pub(crate) deadline: MonotonicTime,
@@ -95,7 +99,8 @@ impl Life {
             secret: member.get(),
         });
         let window = u64::from(window);
-        self.subscriptions.push(Subscription { connection, handle, path, member, joined: false, window, pull: None });
+        let (joined, pull, comes_again) = (false, None, None);
+        self.subscriptions.push(Subscription { connection, handle, path, member, joined, window, pull, comes_again });
         self.send(connection, request, vec![Expect::Subscribe { member }]);
         member
     }
@@ -211,7 +216,8 @@ impl Life {
         if found.pull.is_some() {
             return;
         }
-        found.pull = Some(OpenPull { max_messages: u64::from(max_messages), begun_step: step, came: 0, deadline });
+        found.pull =
+            Some(OpenPull { max_messages: u64::from(max_messages), max_bytes, begun_step: step, came: 0, deadline });
         self.hear(subscription.member);
         self.record.members.get_mut(&subscription.member).expect("every member is recorded").pulled = true;
         let handle = subscription.handle;
@@ -234,7 +240,7 @@ impl Life {
     }
 
     /// A member spoke. Once it can have been lost it stays so: it may have been lost before it spoke.
-    fn hear(&mut self, member: MemberId) {
+    pub(crate) fn hear(&mut self, member: MemberId) {
         if !self.record.is_silent(member) {
             self.record.members.get_mut(&member).expect("every member is recorded").heard_ms = self.record.awake_ms;
         }
@@ -281,9 +287,13 @@ impl Life {
             if let Some(pull) = &mut subscription.pull {
                 pull.came += 1;
             }
+            if self.record.seen.contains_key(&delivery.delivery_id) {
+                self.absorb_again((connection, handle), &delivery);
+                continue;
+            }
             let subscription = subscription.clone();
             let late = delivery.send_before <= self.rig.now.monotonic;
-            self.record.deliver(&subscription.path, subscription.member, &delivery);
+            self.record.deliver(self.rig.now.monotonic, &subscription, &delivery);
             if late || self.random.one_in(60) {
                 self.record.seen.get_mut(&delivery.delivery_id).expect("just taken in").said.release = true;
                 let (partition, seq, delivery_id) = (delivery.partition, delivery.seq, delivery.delivery_id);
@@ -302,12 +312,13 @@ impl Life {
             let Some(subscription) = found else { panic!("the end of a pull that nobody made") };
             let pull = subscription.pull.take().expect("a pull ends once");
             let (max, begun, came) = (pull.max_messages, pull.begun_step, pull.came);
+            let is_alone = subscription.comes_again.is_none();
             let (member, window) = (subscription.member, self.record.members[&subscription.member].window_max);
             match result {
                 Ok(count) => {
                     let count = u64::from(count);
                     assert!(count <= max && count <= came, "a pull of {max} ends with {count}, {came} came");
-                    assert!(window > 0 || count == came, "a pull ends with {count}, {came} came");
+                    assert!(window > 0 || !is_alone || count == came, "a pull ends with {count}, {came} came");
                     if count > 0 && step > begun + 1 {
                         self.record.reach("pull filled later");
                     }
@@ -316,6 +327,10 @@ impl Life {
                     }
                 }
                 Err(failure) if is_overdue(&failure) => self.record.lossy = true,
+                Err(failure) if failure.code == ErrorCode::MessageExceedsCredit => {
+                    assert!(pull.max_bytes > 0 && (came == 0 || window > 0 || !is_alone), "{pull:?}: {failure:?}");
+                    self.record.reach("pull too small");
+                }
                 Err(failure) => self.judge_gone(member, &failure),
             }
         }
@@ -335,6 +350,7 @@ impl Life {
                 self.record.path_mut(&path).owes_after.get_or_insert(position.commit_index);
                 self.subscription_mut(member).expect("its connection is open").joined = true;
             }
+            (Expect::Resume { member, is_mine }, result) => self.judge_resume(member, is_mine, result),
             (Expect::Subscribe { member }, Err(failure)) => {
                 let deleted = self.record.topics[&self.record.members[&member].path.0].delete_sent;
                 assert!(deleted && failure.code == ErrorCode::UnknownTopic, "a join was answered {failure:?}");
@@ -363,7 +379,7 @@ impl Life {
         }
     }
 
-    fn judge_gone(&mut self, member: MemberId, failure: &Failure) {
+    pub(crate) fn judge_gone(&mut self, member: MemberId, failure: &Failure) {
         let found = &self.record.members[&member];
         let deleted = self.record.topics[&found.path.0].delete_sent;
         let can_be_gone = found.leave_sent || deleted || self.record.is_silent(member);

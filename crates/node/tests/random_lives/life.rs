@@ -12,6 +12,7 @@ use crate::groups::GroupOptions;
 use crate::publishes::Line;
 use crate::random::Random;
 use crate::record::{Record, TopicRecord};
+use crate::resumes::Parted;
 use crate::support::{Crashed, Rig, RigOptions};
 
 /// A node and its clients.
@@ -21,6 +22,7 @@ pub(crate) struct Life {
     pub(crate) record: Record,
     pub(crate) connections: BTreeMap<ConnectionId, Connection>,
     pub(crate) subscriptions: Vec<Subscription>,
+    pub(crate) parted: Vec<Parted>,
     pub(crate) lines: Vec<Line>,
     pub(crate) groups: Vec<GroupOptions>,
     pub(crate) last_message: u64,
@@ -43,14 +45,38 @@ pub(crate) struct Connection {
 /// What a request is to be answered with.
 #[derive(Debug)]
 pub(crate) enum Expect {
-    Publish { messages: Vec<u64>, errors: Vec<ErrorCode> },
-    Declare { name: String, partitions: u16 },
-    Delete { topic: TopicIncarnation },
-    Subscribe { member: MemberId },
-    Settle { said: Vec<SettleSaid>, sent_ms: u64 },
-    Credit { member: MemberId },
-    Heartbeat { member: MemberId },
-    Leave { member: MemberId },
+    Publish {
+        messages: Vec<u64>,
+        errors: Vec<ErrorCode>,
+    },
+    Declare {
+        name: String,
+        partitions: u16,
+    },
+    Delete {
+        topic: TopicIncarnation,
+    },
+    Subscribe {
+        member: MemberId,
+    },
+    /// Not mine: with a wrong secret.
+    Resume {
+        member: MemberId,
+        is_mine: bool,
+    },
+    Settle {
+        said: Vec<SettleSaid>,
+        sent_ms: u64,
+    },
+    Credit {
+        member: MemberId,
+    },
+    Heartbeat {
+        member: MemberId,
+    },
+    Leave {
+        member: MemberId,
+    },
     Ping,
     Metadata,
 }
@@ -72,6 +98,7 @@ impl Life {
             record: Record::default(),
             connections: BTreeMap::new(),
             subscriptions: Vec::new(),
+            parted: Vec::new(),
             lines: Vec::new(),
             groups,
             last_message: 0,
@@ -82,7 +109,9 @@ impl Life {
             options,
             armed: false,
         };
-        life.record.clock.insert(life.rig.now.monotonic, 0);
+        // Leases that began before the first moment have room below it.
+        life.record.awake_ms = 1 << 32;
+        life.record.clock.insert(life.rig.now.monotonic, life.record.awake_ms);
         life
     }
 
@@ -142,15 +171,16 @@ impl Life {
             }
             29..33 => self.repeat_numbers(),
             33..36 => self.misuse_numbers(),
-            36..42 => self.subscribe(connection),
+            36..40 => self.subscribe(connection),
+            40..42 => self.resume(connection),
             42..62 => self.settle_some(connection),
             62..66 => self.pull(),
             66..72 => self.heartbeat_some(),
             72..75 => self.change_credit(),
             75 => self.leave(),
             76 if self.random.one_in(6) => self.delete(connection),
-            77 if self.random.one_in(2) => self.disconnect(connection),
-            77..79 => self.send(connection, Request::Ping, vec![Expect::Ping]),
+            77 => self.disconnect(connection),
+            78 => self.send(connection, Request::Ping, vec![Expect::Ping]),
             79 => self.send(connection, Request::Metadata { names: Vec::new() }, vec![Expect::Metadata]),
             80..83 => return self.ask_something(),
             83..95 => {
@@ -302,7 +332,7 @@ impl Life {
             }
         }
         self.cut_lines(connection);
-        self.subscriptions.retain(|subscription| subscription.connection != connection);
+        self.part(|subscription| subscription.connection == connection);
         self.rig.replies.remove(&connection);
     }
 
@@ -411,6 +441,7 @@ impl Life {
                 }
             }
             Expect::Subscribe { member } => self.subscriptions.retain(|held| held.member != member),
+            Expect::Resume { member, .. } => self.part(|held| held.member == member),
             Expect::Declare { .. } | Expect::Delete { .. } | Expect::Settle { .. } | Expect::Leave { .. } => {}
             Expect::Credit { .. } | Expect::Heartbeat { .. } | Expect::Ping | Expect::Metadata => {
                 panic!("{expect:?} needs no journal and was answered {result:?}")

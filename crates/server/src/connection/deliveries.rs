@@ -16,8 +16,6 @@ pub(super) struct Backlog {
     steps: VecDeque<Step>,
     /// Deliveries to give back now, by subscription.
     unsent: BTreeMap<u16, Vec<Unsent>>,
-    /// Deliveries to give back when the connection has ended: given back before, they would come again at once.
-    held: BTreeMap<u16, Vec<Unsent>>,
 }
 
 #[derive(Debug)]
@@ -65,8 +63,10 @@ impl Backlog {
             Step::Deliveries(subscription, messages) => {
                 while let Some(delivery) = messages.pop_front() {
                     if session.stage == Stage::Ending {
-                        self.held.entry(*subscription).or_default().push(unsent(&delivery));
-                    } else if now >= delivery.send_before {
+                        // Nobody settles it here any more. Its member is sent it when it resumes.
+                        continue;
+                    }
+                    if now >= delivery.send_before {
                         self.unsent.entry(*subscription).or_default().push(unsent(&delivery));
                     } else {
                         write_delivery(session, outbox, *subscription, &delivery, now);
@@ -91,11 +91,8 @@ impl Backlog {
         }
     }
 
-    /// The connection is over: all deliveries that wait go back, and answers that wait are written.
+    /// The connection is over: deliveries that wait are taken back, and answers that wait are written.
     pub(super) fn end(&mut self, session: &mut Session, outbox: &mut Outbox) {
-        for (subscription, held) in std::mem::take(&mut self.held) {
-            self.unsent.entry(subscription).or_default().extend(held);
-        }
         for step in self.steps.drain(..) {
             match step {
                 Step::Deliveries(subscription, messages) => {
@@ -134,6 +131,6 @@ fn write_delivery(
 }
 
 /// A delivery as it goes back.
-pub(crate) fn unsent(delivery: &Delivery) -> Unsent {
+fn unsent(delivery: &Delivery) -> Unsent {
     Unsent { partition: delivery.partition, seq: delivery.seq, delivery_id: delivery.delivery_id }
 }

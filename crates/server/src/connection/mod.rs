@@ -2,14 +2,15 @@
 //!
 //! # Invariants
 //! 1. Answers leave in the order of the requests; a closing ERR is the last frame.
-//! 2. Every delivery that reached this task and of which no byte was written is given back when the task ends.
+//! 2. A delivery of which no byte was written is given back if it is too late for its lease, or if the connection is ended
+//!    for taking its messages too slowly. Any other stays with its member, who is sent it again when it resumes.
 //! 3. What one connection keeps is bounded: one read and one frame in, [`outbox`]'s limit out, open requests by
 //!    [`expected`]. Messages in its channel are bounded by [`crate::outlet`].
 
 mod ack_latency;
 mod answers;
 mod deadlines;
-pub(crate) mod deliveries;
+mod deliveries;
 mod expected;
 pub(crate) mod intake;
 mod outbox;
@@ -58,7 +59,8 @@ pub(crate) async fn serve(
         Ok(reason) => tracing::debug!(connection = id.get(), reason, "connection ended"),
         Err(error) => tracing::debug!(connection = id.get(), %error, "connection broke"),
     }
-    connection.give_back();
+    // Not given back: whoever resumes is sent it again, unchanged.
+    connection.take_back();
     shared.send(Event::Disconnected { connection: id });
     shared.metrics.count_connection_closed();
     if end.is_ok() {
@@ -287,7 +289,9 @@ impl Connection {
 
     /// Ends a connection that takes its messages too slowly: the answers that are there are written, then the reason.
     fn turn_out(&mut self) {
-        self.give_back();
+        self.shared.send(Event::TurnedOut { connection: self.id });
+        self.take_back();
+        self.send_unsent();
         let text =
             "the connection takes its messages too slowly; reconnect with a smaller window, or pull less at once";
         ErrorAnswer::new(ErrorCode::SlowConsumer, NO_OP, text.as_bytes()).encode(self.outbox.answers());
@@ -295,8 +299,8 @@ impl Connection {
         self.is_last_written = true;
     }
 
-    /// Gives back everything of which no byte was written. Answers that are there go to the outbox.
-    fn give_back(&mut self) {
+    /// Takes back every message of which no byte was written. Answers that are there go to the outbox.
+    fn take_back(&mut self) {
         self.inbox.close();
         while let Some(message) = self.inbox.try_recv() {
             self.backlog.push(message);
@@ -304,7 +308,6 @@ impl Connection {
         self.backlog.end(&mut self.session, &mut self.outbox);
         let unwritten = self.outbox.take_unwritten();
         self.backlog.add_unsent(unwritten);
-        self.send_unsent();
     }
 }
 

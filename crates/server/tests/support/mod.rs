@@ -192,6 +192,14 @@ impl Client {
         SubscribeOk::decode(&self.ok().1).expect("a good result")
     }
 
+    /// Goes on as a member, which holds these messages.
+    pub fn resume(&mut self, topic_id: u16, group: &str, member: &SubscribeOk, held: &[Received]) -> SubscribeOk {
+        self.send(|out| {
+            subscribe_frame_with(out, topic_id, group, u16::MAX, &resume_options(member, member.secret, held))
+        });
+        SubscribeOk::decode(&self.ok().1).expect("a good result")
+    }
+
     /// Pulls up to so many messages.
     pub fn pull(&mut self, joined: &SubscribeOk, max_msgs: u16, wait_ms: u16) -> Vec<Received> {
         self.send(|out| pull_of(joined, max_msgs, wait_ms).encode(out).expect("it fits"));
@@ -287,6 +295,12 @@ pub fn subscribe_frame_with(out: &mut BytesMut, topic_id: u16, group: &str, cred
         options: options.as_bytes(),
     };
     subscribe.encode(out).expect("it fits");
+}
+
+/// The options of a SUB that resumes.
+pub fn resume_options(member: &SubscribeOk, secret: u64, held: &[Received]) -> String {
+    let held: Vec<String> = held.iter().map(|message| message.delivery_id.to_string()).collect();
+    format!("{{\"resume\":{{\"member_id\":{},\"secret\":{secret},\"held\":[{}]}}}}", member.member_id, held.join(","))
 }
 
 pub fn publish_frame(out: &mut BytesMut, topic_id: u16, producer_id: u64, seq: u64, key: &[u8], value: &[u8]) {

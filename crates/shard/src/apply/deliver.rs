@@ -7,12 +7,13 @@ use crate::facts::FactView;
 use crate::ledger::LedgerKind;
 use crate::outcome::Outcome;
 use crate::state::{Member, State, topic_of};
-use mortarmq_delivery::{LeaseLimits, LeaseRequest, Leased};
+use mortarmq_delivery::{LeaseLimits, LeaseRequest, LeaseStop, Leased};
 use mortarmq_types::{Partition, PathId, Seq};
 
 pub(super) fn apply(state: &mut State, deliver: &Deliver, effects: &mut Vec<Effect>) -> Outcome {
-    let Some(path) = state.paths.get(&deliver.path) else { return Outcome::Delivered { count: 0 } };
-    let Some(member) = path.members.get(&deliver.member) else { return Outcome::Delivered { count: 0 } };
+    let nothing = Outcome::Delivered { count: 0, too_large: None };
+    let Some(path) = state.paths.get(&deliver.path) else { return nothing };
+    let Some(member) = path.members.get(&deliver.member) else { return nothing };
     let mut room = Room::of(deliver, member);
     let partitions = path.partitions.len();
     let first = path.cursor;
@@ -36,7 +37,7 @@ pub(super) fn apply(state: &mut State, deliver: &Deliver, effects: &mut Vec<Effe
         // It leased messages, or passed some over: there may be more behind them, for this member or another.
         effects.push(Effect::PathMoved(deliver.path));
     }
-    Outcome::Delivered { count }
+    Outcome::Delivered { count, too_large: room.too_large.filter(|_| count == 0) }
 }
 
 /// One `Deliver` leases at most so many bytes, whatever the window: it is sent, and held in memory, as a whole. Every
@@ -50,6 +51,8 @@ struct Room {
     steps: u32,
     /// A message larger than the byte window is delivered alone, when the window is empty.
     empty_window: bool,
+    /// The smallest message that was next in its partition and did not fit.
+    too_large: Option<u32>,
 }
 
 impl Room {
@@ -64,7 +67,8 @@ impl Room {
             Grant::Pull { max_bytes: 0, .. } => (messages, u64::MAX, true),
             Grant::Pull { max_bytes, .. } => (messages, max_bytes, false),
         };
-        Self { messages, bytes: bytes.min(DELIVER_MAX_BYTES), steps: STEPS_MAX, empty_window }
+        let bytes = bytes.min(DELIVER_MAX_BYTES);
+        Self { messages, bytes, steps: STEPS_MAX, empty_window, too_large: None }
     }
 
     fn is_spent(&self) -> bool {
@@ -109,13 +113,17 @@ fn lease(state: &mut State, deliver: &Deliver, number: usize, room: &mut Room) -
         limits: room.limits(),
         last_seq: partition.last_seq,
         now,
+        granted_at: state.position(),
     };
     let facts = FactView { stretch, window: &partition.facts };
     let mut leased = Vec::new();
     let path = state.paths.get_mut(&deliver.path).expect("looked up by the caller");
     let path_partition = path.partition_mut(number).expect("a number of its partitions");
     let before = (path_partition.position(), path_partition.scheduled());
-    path_partition.lease(&request, &rules, &facts, &mut state.last_delivery, &mut leased);
+    let stop = path_partition.lease(&request, &rules, &facts, &mut state.last_delivery, &mut leased);
+    if let LeaseStop::TooLarge { size_bytes } = stop {
+        room.too_large = Some(room.too_large.map_or(size_bytes, |other| other.min(size_bytes)));
+    }
     let looked_at = path_partition.position().above(before.0) + before.1.saturating_sub(path_partition.scheduled());
     room.steps = room.steps.saturating_sub(u32::try_from(looked_at).unwrap_or(u32::MAX));
     room.take(&leased);

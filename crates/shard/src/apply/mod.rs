@@ -16,6 +16,7 @@ mod moves;
 mod publish;
 mod purge_path;
 mod record;
+mod resume_member;
 mod seek_path;
 mod set_defaults;
 mod settle;
@@ -100,6 +101,7 @@ fn run(state: &mut State, command: Command, effects: &mut Vec<Effect>) -> Outcom
         Command::PurgePath { path } => purge_path::apply(state, path, effects),
         Command::SeekPath { path, target } => seek_path::apply(state, path, &target, effects),
         Command::DeleteGroup { path } => delete_group::apply(state, path, effects),
+        Command::ResumeMember(resume) => resume_member::apply(state, &resume),
     }
 }
 

@@ -69,7 +69,8 @@ fn tell(state: &State, id: PathId, partition: Partition, moved: &Moved, effects:
         Fate::Dropped(reason) => LedgerKind::Dropped(reason),
         Fate::Replayed => LedgerKind::Replayed,
     };
-    let (mut first_seq, mut left) = (moved.first, moved.count);
+    // No partition comes near the bound; an image that is damaged under a right checksum may say that one did.
+    let (mut first_seq, mut left) = (moved.first, moved.count.min(TOLD_MAX));
     while left > 0 {
         let count = u32::try_from(left).unwrap_or(u32::MAX);
         let event = LedgerEvent {
@@ -92,3 +93,6 @@ fn tell(state: &State, id: PathId, partition: Partition, moved: &Moved, effects:
         first_seq = first_seq.plus(u64::from(count));
     }
 }
+
+/// The ledger is told of at most so many messages of one range: as many as a few of its events can name.
+const TOLD_MAX: u64 = 1 << 40;

@@ -4,7 +4,7 @@ mod operator;
 
 use super::{Applied, Shard};
 use crate::command::{BatchBuilder, Command, CreateTopic, Deliver, EndMember, Grant, JoinGroup, PublishRunBuilder};
-use crate::command::{Settle, SettleItem, SettleKind, Stamp, StartPolicy};
+use crate::command::{ResumeMember, Settle, SettleItem, SettleKind, Stamp, StartPolicy};
 use crate::effect::{DeliverEffect, Effect};
 use crate::outcome::{Outcome, Published, Refusal, SettleCode};
 use crate::record::NewRecord;
@@ -84,7 +84,7 @@ fn join(group: &str, member: MemberId) -> Command {
         settings: SettingsPatch::default(),
         start: StartPolicy::Earliest,
         member,
-        secret_hash: 0,
+        secret_hash: 1,
     })
 }
 
@@ -311,4 +311,48 @@ fn a_member_whose_leases_are_still_being_ended_cannot_come_back() {
     bench.run(&[]);
     let applied = bench.run(&[join("billing", MEMBER)]);
     assert!(matches!(applied.outcomes[0], Outcome::Joined { .. }), "all have ended: {applied:?}");
+}
+
+#[test]
+fn a_member_is_found_again_by_its_secret_and_a_guesser_learns_nothing() {
+    let mut bench = Bench::ready();
+    bench.run(&[join("audit", MemberId::new(71))]);
+    let resume = |topic: u64, group: &str, member: u64, secret_hash| {
+        let (topic, member) = (TopicIncarnation::new(topic), MemberId::new(member));
+        Command::ResumeMember(ResumeMember { topic, group: group.to_owned(), member, secret_hash })
+    };
+    let before = bench.shard.state().clone();
+    let outcome = bench.run(&[resume(1, "billing", 70, 1)]).outcomes.remove(0);
+    assert_eq!(outcome, Outcome::Joined { path: PATH, member: MEMBER });
+    let wrong =
+        [(1, "billing", 70, 2), (1, "billing", 71, 1), (1, "audit", 70, 1), (1, "none", 70, 1), (1, "billing", 0, 1)];
+    let commands: Vec<_> = wrong.map(|(topic, group, member, secret)| resume(topic, group, member, secret)).into();
+    let outcomes = bench.run(&commands).outcomes;
+    assert_eq!(outcomes, vec![Outcome::Refused(Refusal::UnknownMember); wrong.len()]);
+    assert_eq!(bench.run(&[resume(9, "billing", 70, 1)]).outcomes, [Outcome::Refused(Refusal::UnknownTopic)]);
+    let after = bench.shard.state();
+    assert_eq!((&after.paths, after.last_path), (&before.paths, before.last_path), "it neither makes nor changes");
+    bench.run(&[Command::EndMember(EndMember { path: PATH, member: MEMBER, lost: true })]);
+    assert_eq!(bench.run(&[resume(1, "billing", 70, 1)]).outcomes, [Outcome::Refused(Refusal::UnknownMember)]);
+}
+
+#[test]
+fn a_pull_whose_bytes_hold_no_message_is_told_how_large_the_next_one_is() {
+    let mut bench = Bench::ready();
+    let (mut large, mut builder) = (PublishRunBuilder::default(), BatchBuilder::default());
+    let (producer_id, producer_seq) = (ProducerId::ZERO, ProducerSeq::ZERO);
+    let record = NewRecord { producer_id, producer_seq, key: b"", has_headers: false, body: b"large" };
+    large.add(TOPIC, Partition::ANY, 100, 90, &record);
+    builder.add_run(&large.take().expect("one record"));
+    bench.apply(&mut builder, 0);
+    bench.publish(1..2, b"", b"small");
+    let pull = |max_bytes| {
+        let grant = Grant::Pull { node_incarnation: 1, pull_id: 1, max_bytes };
+        Command::Deliver(Deliver { path: PATH, member: MEMBER, grant, max_messages: 10, stretch: None })
+    };
+    let (under, exact, none) = (pull(99), pull(100), pull(0));
+    let outcomes = bench.run(&[under, exact, none.clone(), none]).outcomes;
+    let delivered = |count, too_large| Outcome::Delivered { count, too_large };
+    assert_eq!(outcomes[0], delivered(0, Some(100)), "the next message is not passed over for a smaller one");
+    assert_eq!(outcomes[1..], [delivered(1, None), delivered(1, None), delivered(0, None)]);
 }

@@ -2,12 +2,12 @@
 
 use super::batch::{
     KIND_CREATE_TOPIC, KIND_DELETE_GROUP, KIND_DELETE_TOPIC, KIND_DELIVER, KIND_END_MEMBER, KIND_JOIN_GROUP,
-    KIND_PUBLISH, KIND_PUBLISH_BATCH, KIND_PURGE_PATH, KIND_SEEK_PATH, KIND_SET_DEFAULTS, KIND_SETTLE, close_command,
-    open_command,
+    KIND_PUBLISH, KIND_PUBLISH_BATCH, KIND_PURGE_PATH, KIND_RESUME_MEMBER, KIND_SEEK_PATH, KIND_SET_DEFAULTS,
+    KIND_SETTLE, close_command, open_command,
 };
 use super::{
-    Command, CreateTopic, Deliver, EndMember, Grant, ITEMS_MAX, JoinGroup, STEPS_MAX, SeekTarget, Settle, SettleItem,
-    SettleKind, StartPolicy, Stretch, publish,
+    Command, CreateTopic, Deliver, EndMember, Grant, ITEMS_MAX, JoinGroup, ResumeMember, STEPS_MAX, SeekTarget, Settle,
+    SettleItem, SettleKind, StartPolicy, Stretch, publish,
 };
 use crate::settings::{Defaults, Setting, SettingsPatch};
 use bytes::{Buf, BufMut, Bytes, BytesMut};
@@ -71,6 +71,12 @@ pub(super) fn encode(out: &mut BytesMut, command: &Command) {
             put_target(out, target);
         }),
         Command::DeleteGroup { path } => framed(out, KIND_DELETE_GROUP, |out| out.put_u64(path.get())),
+        Command::ResumeMember(resume) => framed(out, KIND_RESUME_MEMBER, |out| {
+            out.put_u64(resume.topic.get());
+            put_text(out, &resume.group);
+            out.put_u64(resume.member.get());
+            out.put_u64(resume.secret_hash);
+        }),
     }
 }
 
@@ -96,6 +102,12 @@ pub(super) fn decode(bytes: Bytes) -> Result<Command, CommandError> {
         KIND_PURGE_PATH => Command::PurgePath { path: PathId::new(fields.u64()?) },
         KIND_SEEK_PATH => Command::SeekPath { path: PathId::new(fields.u64()?), target: get_target(&mut fields)? },
         KIND_DELETE_GROUP => Command::DeleteGroup { path: PathId::new(fields.u64()?) },
+        KIND_RESUME_MEMBER => Command::ResumeMember(ResumeMember {
+            topic: TopicIncarnation::new(fields.u64()?),
+            group: fields.text()?,
+            member: MemberId::new(fields.u64()?),
+            secret_hash: fields.u64()?,
+        }),
         found => return Err(CommandError::UnknownKind { found }),
     };
     if fields.is_empty() { Ok(command) } else { Err(CommandError::TrailingBytes) }

@@ -65,6 +65,8 @@ pub enum Command {
         /// The path.
         path: PathId,
     },
+    /// Finds a member again.
+    ResumeMember(ResumeMember),
 }
 
 /// Where a path is moved to.
@@ -155,6 +157,20 @@ pub struct JoinGroup {
     /// The member, drawn by the node.
     pub member: MemberId,
     /// Hash of the member's secret; the log holds no secret.
+    pub secret_hash: u64,
+}
+
+/// Finds a member again for whoever knows its secret. It changes nothing: where a session is connected is the leader's
+/// own, but whether there is one to resume only the log decides, which may just have ended it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ResumeMember {
+    /// The topic.
+    pub topic: TopicIncarnation,
+    /// The group's name.
+    pub group: String,
+    /// The member.
+    pub member: MemberId,
+    /// Hash of the secret that was shown.
     pub secret_hash: u64,
 }
 

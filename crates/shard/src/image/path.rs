@@ -24,7 +24,7 @@ use crate::settings::GroupSettings;
 use crate::state::{MEMBERS_MAX, Member, Path, Topic};
 use bytes::{BufMut, BytesMut};
 use mortarmq_delivery::PathPartition;
-use mortarmq_types::{MemberId, Seq, TopicIncarnation};
+use mortarmq_types::{MemberId, Position, Seq, TopicIncarnation};
 use std::collections::BTreeMap;
 
 pub(super) fn put(out: &mut BytesMut, path: &Path) {
@@ -80,8 +80,14 @@ pub(super) fn take_partition(body: &mut Body, last_seq: Seq, head: &Head) -> Res
     if partition.reached() > last_seq.next() {
         return Err(body.wrong("position", partition.reached().get()));
     }
+    if partition.replay_end() > last_seq.next() {
+        return Err(body.wrong("replay_end", partition.replay_end().get()));
+    }
     if partition.latest_delivery() > head.last_delivery {
         return Err(body.wrong("delivery_id", partition.latest_delivery().get()));
+    }
+    if partition.latest_grant() > (Position { epoch: head.epoch, commit_index: head.commit_index }) {
+        return Err(body.wrong("granted_at", partition.latest_grant().commit_index.get()));
     }
     if partition.latest_run() > head.time {
         return Err(body.wrong("opened", partition.latest_run().get()));

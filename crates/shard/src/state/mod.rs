@@ -21,8 +21,8 @@ use crate::producer::Producers;
 use crate::settings::{Defaults, GroupSettings, Setting, TopicSettings};
 use mortarmq_delivery::{Books, Now, PathPartition};
 use mortarmq_types::{
-    Cause, ClusterTime, CommitIndex, DeliveryId, Epoch, LeaseTime, MemberId, Partition, PathId, Seq, TopicIncarnation,
-    WallTime,
+    Cause, ClusterTime, CommitIndex, DeliveryId, Epoch, LeaseTime, MemberId, Partition, PathId, Position, Seq,
+    TopicIncarnation, WallTime,
 };
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -135,6 +135,12 @@ impl State {
         Now { cluster: self.time, lease: LeaseTime::new(self.time.get() - self.gaps_ms) }
     }
 
+    /// The last applied command, and the term it was applied in.
+    #[must_use]
+    pub fn position(&self) -> Position {
+        Position { epoch: self.epoch, commit_index: self.commit_index }
+    }
+
     /// When apply next has something to end or to wake; the leader proposes a stamp then.
     #[must_use]
     pub fn next_due(&self) -> Option<ClusterTime> {
@@ -147,6 +153,21 @@ impl State {
         let incarnation = *self.names.get(&name.to_ascii_lowercase())?;
         let topic = &self.topics[&incarnation];
         (topic.name == name).then_some((incarnation, topic))
+    }
+
+    /// The path of a member, for whoever knows what hashes to its secret's hash. One answer whether the group, the member
+    /// or the secret is another: it tells a guesser nothing.
+    #[must_use]
+    pub fn path_of_member(
+        &self,
+        topic: TopicIncarnation,
+        group: &str,
+        member: MemberId,
+        secret_hash: u64,
+    ) -> Option<PathId> {
+        let path = *self.topics.get(&topic)?.paths.get(group)?;
+        let found = self.paths[&path].members.get(&member)?;
+        (found.secret_hash == secret_hash).then_some(path)
     }
 
     /// The dead-letter topic of a topic, once it has one.
@@ -238,6 +259,8 @@ impl State {
         assert_eq!(path.partitions.len(), topic.partitions.len(), "invariant 1");
         for (partition, state) in path.partitions.iter().zip(&topic.partitions) {
             partition.check(state.last_seq);
+            let (now, granted_at) = (self.position(), partition.latest_grant());
+            assert!(granted_at <= now, "invariant 2, P10: a lease of {granted_at:?} at {now:?}");
         }
         let held: u64 = path.partitions.iter().map(|partition| partition.in_flight()).sum();
         let pushed: u64 = path.members.values().map(|member| u64::from(member.held_messages)).sum();

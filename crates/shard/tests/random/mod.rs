@@ -3,7 +3,7 @@
 
 use bytes::Bytes;
 use mortarmq_delivery::Fact;
-use mortarmq_shard::command::{CreateTopic, Deliver, EndMember, Settle};
+use mortarmq_shard::command::{CreateTopic, Deliver, EndMember, ResumeMember, Settle};
 use mortarmq_shard::record::NewRecord;
 use mortarmq_shard::{
     BatchBuilder, Command, Defaults, Grant, JoinGroup, PublishRunBuilder, SeekTarget, Setting, SettingsPatch,
@@ -66,6 +66,12 @@ fn command(random: &mut Random) -> Command {
             start: start(random),
             member,
             secret_hash: 1,
+        }),
+        6 if random.below(3) == 0 => Command::ResumeMember(ResumeMember {
+            topic: TopicIncarnation::new(random.below(4)),
+            group: ["a", "b"][usize::try_from(random.below(2)).expect("small")].to_owned(),
+            member,
+            secret_hash: random.below(2),
         }),
         6 => Command::EndMember(EndMember { path, member, lost: random.below(2) == 0 }),
         7..14 => Command::Deliver(Deliver {

@@ -9,6 +9,7 @@ use tokio::time::Instant;
 
 use super::super::effects::{DoneResult, Effect, Effects};
 use super::super::settles::Item;
+use super::resume::Identity;
 use super::{Member, Subscription};
 use crate::errors::{ClientError, ServerError};
 use crate::settler::SettleOutcome;
@@ -25,6 +26,7 @@ impl Subscription {
         self.is_requested = false;
         match SubscribeOk::decode(result) {
             Ok(ok) => {
+                self.identity = Some(Identity::of(&ok));
                 self.member = Some(Member {
                     subscription_id: ok.subscription_id,
                     member_id: ok.member_id,
@@ -44,7 +46,13 @@ impl Subscription {
 
     pub(crate) fn subscribe_failed(&mut self, error: ServerError, now: Instant, effects: &mut Effects) {
         self.is_requested = false;
-        if !self.is_retried(&error, now) {
+        if self.is_retried(&error, now) {
+            return;
+        }
+        if self.identity.take().is_some() {
+            // The member is lost, and what it held with it. If anything else is wrong, a SUB without it is told so too.
+            tracing::warn!(group = %self.settings.group, %error, "the member cannot be resumed; joining anew");
+        } else {
             self.end(&ClientError::from(Box::new(error)), effects);
         }
     }
@@ -177,6 +185,7 @@ impl Subscription {
 
     /// The broker knows this member no more: the consumer joins anew, after a pause so that it cannot spin.
     fn join_again(&mut self, now: Instant) {
+        self.identity = None;
         if self.member.take().is_some() {
             self.heartbeat_at = None;
             let wait = self.backoff.next_wait();

@@ -1,8 +1,8 @@
 //! Commands survive their bytes, and no bytes make decoding panic.
 
 use crate::command::{
-    Batch, BatchBuilder, Command, CreateTopic, Deliver, EndMember, Grant, JoinGroup, PublishRunBuilder, SeekTarget,
-    Settle, SettleItem, SettleKind, Stamp, StartPolicy, Stretch,
+    Batch, BatchBuilder, Command, CreateTopic, Deliver, EndMember, Grant, JoinGroup, PublishRunBuilder, ResumeMember,
+    SeekTarget, Settle, SettleItem, SettleKind, Stamp, StartPolicy, Stretch,
 };
 use crate::record::NewRecord;
 use crate::settings::{Defaults, Setting, SettingsPatch};
@@ -75,6 +75,12 @@ fn samples() -> Vec<Command> {
         Command::SeekPath { path: PathId::new(2), target: SeekTarget::Latest },
         Command::SeekPath { path: PathId::new(2), target: SeekTarget::At(vec![(Partition::new(3), Seq::new(41))]) },
         Command::DeleteGroup { path: PathId::new(2) },
+        Command::ResumeMember(ResumeMember {
+            topic: TopicIncarnation::new(1),
+            group: "billing".to_owned(),
+            member: MemberId::new(77),
+            secret_hash: 78,
+        }),
     ]
 }
 
