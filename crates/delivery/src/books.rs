@@ -35,8 +35,10 @@ impl Books {
 impl PathPartition {
     /// The books, given the partition's last sequence.
     ///
-    /// `produced` follows from where the path started; `depth` is counted apart from it, as what was not offered yet plus
-    /// the unsettled that were offered. So the two sides meet only if nothing was lost or counted twice.
+    /// `produced` follows from where the path started; `depth` is counted apart from it, as what was not offered yet, plus
+    /// the unsettled that were offered, plus what the position has skipped because it is delayed. So the two sides meet only
+    /// if nothing was lost or counted twice. A delayed message that the position has not reached is part of what follows it,
+    /// whether it has fallen due or not.
     ///
     /// # Source
     /// P9; DESIGN section 1, "Depth".
@@ -48,7 +50,7 @@ impl PathPartition {
             delivered: self.delivered,
             dropped: self.dropped_by.iter().sum(),
             dlq: self.dlq,
-            depth: end.above(self.position) - self.ahead + self.entries.len() as u64,
+            depth: end.above(self.position) - self.ahead + self.entries.len() as u64 + self.delayed,
         }
     }
 
@@ -64,12 +66,13 @@ impl PathPartition {
         self.retries_by[cause.number() as usize]
     }
 
-    /// The lowest sequence that is not settled; `last_seq` + 1 if all are.
+    /// The lowest sequence that is not settled; `last_seq` + 1 if all are. `delayed` is the lowest one that the path has
+    /// skipped because it stands in the partition's schedule.
     #[must_use]
-    pub fn floor(&self, last_seq: Seq) -> Seq {
+    pub fn floor(&self, last_seq: Seq, delayed: Option<Seq>) -> Seq {
         let lowest = self.entries.get_min().map(|(seq, _)| *seq);
         if let Some(seq) = lowest.filter(|seq| *seq < self.position) {
-            return seq;
+            return delayed.map_or(seq, |delayed| delayed.min(seq));
         }
         let mut next = self.position;
         for mark in self.settled_ahead.iter() {
@@ -78,7 +81,13 @@ impl PathPartition {
             }
             next = next.next();
         }
-        lowest.map_or(next, |seq| seq.min(next)).min(end_of(last_seq))
+        lowest.into_iter().chain(delayed).fold(next, Seq::min).min(end_of(last_seq))
+    }
+
+    /// Delayed messages that the path has skipped, and waits for.
+    #[must_use]
+    pub const fn delayed(&self) -> u64 {
+        self.delayed
     }
 }
 

@@ -265,14 +265,14 @@ impl PathPartition {
     }
 
     /// Lets a message wait for its turn, which has come unless an earlier one of its key is unsettled.
-    fn wait(&mut self, seq: Seq) {
+    pub(crate) fn wait(&mut self, seq: Seq) {
         let entry = self.entry_mut(seq);
         entry.state = State::Waiting;
-        let key = entry.key_hash;
+        let (key, due) = (entry.key_hash, entry.due);
         if self.has_queue(key) {
             self.free_head(key);
         } else {
-            self.ready.insert(seq);
+            self.ready.insert((due, seq));
         }
     }
 }

@@ -13,6 +13,10 @@ pub struct Entry {
     pub key_hash: KeyHash,
     /// Key, headers and value, in bytes: what the message takes of a byte window.
     pub size_bytes: u32,
+    /// When the message loses its worth, cluster time in milliseconds; 0 = never.
+    pub expires_at_ms: u64,
+    /// When it fell due, if it came late into its key's order and was not delivered since; 0 otherwise.
+    pub due: ClusterTime,
     /// Which attempt this or the next delivery is.
     pub attempt: Attempt,
     /// What ended the delivery before (P7).
@@ -60,11 +64,13 @@ pub struct Lease {
 }
 
 impl Entry {
-    /// The entry of a message that was never delivered.
-    pub(crate) const fn new(fact: Fact) -> Self {
+    /// The entry of a message that was never delivered. `due` is 0 unless it was delayed.
+    pub(crate) const fn new(fact: Fact, due: ClusterTime) -> Self {
         Self {
             key_hash: fact.key_hash,
             size_bytes: fact.size_bytes,
+            expires_at_ms: fact.expires_at_ms,
+            due,
             attempt: Attempt::FIRST,
             cause: Cause::First,
             previous: DeliveryId::ZERO,
@@ -75,7 +81,7 @@ impl Entry {
 
     /// The entry of a message that the path is obliged to deliver once more: attempts start again.
     pub(crate) const fn replayed(fact: Fact) -> Self {
-        Self { cause: Cause::Replayed, ..Self::new(fact) }
+        Self { cause: Cause::Replayed, ..Self::new(fact, ClusterTime::ZERO) }
     }
 
     /// The lease, if the message is leased.
@@ -92,6 +98,18 @@ impl Entry {
         matches!(self.state, State::Waiting)
     }
 
+    /// Whether it came late into its key's order, because it was delayed or brought back, and was not delivered since: what
+    /// was leased before may be behind it.
+    pub(crate) fn is_late(&self) -> bool {
+        let came_back = matches!(self.cause, Cause::Replayed | Cause::Redriven);
+        self.is_waiting() && (came_back || self.due != ClusterTime::ZERO)
+    }
+
+    /// Whether the message has lost its worth.
+    pub(crate) const fn is_expired(&self, now: ClusterTime) -> bool {
+        has_expired(self.expires_at_ms, now)
+    }
+
     /// Whether `delivery_id` is older than the message's latest delivery.
     ///
     /// Only the last two deliveries are known by name; that an older number was this message's is taken on trust, as the
@@ -105,22 +123,11 @@ impl Entry {
         delivery_id < latest
     }
 
-    /// Whether an unsettled message may stand before this lease of its key, which was granted in key order: it was leased
-    /// together with it, or came back since and waits (invariant 6).
-    pub(crate) fn may_precede(&self, lease: &Lease) -> bool {
-        match &self.state {
-            State::Leased(earlier) => {
-                earlier.ordered && earlier.member == lease.member && earlier.delivery_id < lease.delivery_id
-            }
-            State::Waiting => matches!(self.cause, Cause::Replayed | Cause::Redriven),
-            State::Scheduled { .. } | State::Held => false,
-        }
-    }
-
     /// Turns the description of the delivery that ended into that of the next one (P7).
     pub(crate) fn follow(&mut self, ended: DeliveryId, failure: Failure) {
         self.cause = failure.cause();
         self.previous = ended;
+        self.due = ClusterTime::ZERO;
         if self.cause.counts() {
             self.attempt = Attempt::new(self.attempt.get().saturating_add(1));
             self.given_back = 0;
@@ -128,4 +135,9 @@ impl Entry {
             self.given_back = self.given_back.saturating_add(1);
         }
     }
+}
+
+/// Whether an expiry has come; 0 is none.
+pub(crate) const fn has_expired(expires_at_ms: u64, now: ClusterTime) -> bool {
+    expires_at_ms != 0 && expires_at_ms <= now.get()
 }

@@ -10,15 +10,19 @@
 //! | version | 1 | [`IMAGE_VERSION`] | a layout that this build would misread (P11) |
 //! | order | 1 | the order in force: 0 none, 1 by key | a key queue where none was kept, or none where it was (P8) |
 //! | start | 8 | the first sequence owed, at least 1 | books that begin elsewhere (P9) |
-//! | position | 8 | all below was offered, sequence | messages skipped or offered again as new (P4, P10) |
+//! | position | 8 | all below was offered, dropped or skipped, sequence | messages skipped or offered again as new (P4, P10) |
 //! | replay_end | 8 | the highest position ever, at least `position` | a replay cut off, or first deliveries told as replays (P7) |
-//! | delivered | 8 | messages acked | an entry lost with the bytes: delivered + dropped + dlq + entries must be replay_end − start + again less what is to be replayed (P9) |
+//! | due | 8 | second position: when what it passed last fell due, cluster time, ms; 0 before the first | a delayed message due twice or never (P4) |
+//! | due_seq | 8 | that message | the same |
+//! | due_start | 8 | what the schedule holds below was never owed or is settled; in start..=position | a dropped message that comes all the same (P6) |
+//! | delayed | 8 | messages from there to below the position that stand in the partition's schedule behind the second one | the same (P9) |
+//! | delivered | 8 | messages acked | an entry lost with the bytes: delivered + dropped + dlq + entries + delayed must be replay_end − start + again less what is to be replayed (P9) |
 //! | dropped | 7 × 8 | messages that left by a stated rule, by number of reason | counters that fall (P10) |
 //! | dlq | 8 | messages moved to the dead-letter topic | the same |
 //! | again | 8 | messages that the path was obliged to deliver once more | the same |
 //! | retries | 7 × 8 | deliveries after a message's first, by number of cause; 0 for `first` | counters that fall (P10) |
 //! | entry count | 8 | entries that follow | entries cut off at the end |
-//! | entries | n | unsettled messages that were offered, by rising sequence | a message forgotten (P4) |
+//! | entries | n | unsettled messages that were offered or fell due, by rising sequence | a message forgotten (P4) |
 //! | run count | 8 | runs that follow | runs cut off at the end |
 //! | runs | n × 33 | settles that may be repeated, by rising delivery | a repeated ack refused after a restart (P6) |
 //! | mark count | 8 | marks that follow | marks cut off at the end |
@@ -34,6 +38,8 @@
 //! | seq | 8 | the message, in start..replay_end | |
 //! | key_hash | 8 | its key, 0 without one | a later message of the key overtaking it (P8) |
 //! | size_bytes | 4 | key, headers and value, bytes | a byte window that is over- or undercounted |
+//! | expires_at | 8 | cluster time, ms; 0 = never | a message delivered after its worth |
+//! | fell_due | 8 | cluster time, ms, at most `due`; 0 unless it was delayed and never delivered | a message of its key left before it (P8) |
 //! | attempt | 4 | this or the next attempt, at least 1 | attempts that start again |
 //! | cause | 1 | number of the cause of this or the next delivery | a delivery without explanation (P7) |
 //! | previous | 8 | the delivery before, 0 exactly for the causes `first` and `replayed` | the same (P7) |
@@ -60,6 +66,8 @@
 mod moves;
 mod restore;
 
+use std::ops::Range;
+
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use imbl::{OrdMap, OrdSet};
 use mortarmq_types::{
@@ -69,6 +77,7 @@ use mortarmq_types::{
 
 use crate::{
     entry::{Entry, Lease, State},
+    lease::DuePosition,
     moves::Moving,
     path_partition::PathPartition,
     rules::{Grant, Order},
@@ -109,6 +118,9 @@ pub struct PathPartitionImage {
     replay_end: Seq,
     settled_ahead: OrdSet<Seq>,
     moving: Option<Moving>,
+    due_position: DuePosition,
+    due_start: Seq,
+    delayed: u64,
     delivered: u64,
     dropped_by: [u64; DropReason::ALL.len()],
     dlq: u64,
@@ -129,6 +141,10 @@ impl PathPartitionImage {
         out.put_u64(self.start.get());
         out.put_u64(self.position.get());
         out.put_u64(self.replay_end.get());
+        out.put_u64(self.due_position.due.get());
+        out.put_u64(self.due_position.seq.get());
+        out.put_u64(self.due_start.get());
+        out.put_u64(self.delayed);
         out.put_u64(self.delivered);
         for dropped in self.dropped_by {
             out.put_u64(dropped);
@@ -161,6 +177,9 @@ impl PathPartition {
             replay_end: self.replay_end,
             settled_ahead: self.settled_ahead.clone(),
             moving: self.moving,
+            due_position: self.due_position,
+            due_start: self.due_start,
+            delayed: self.delayed,
             delivered: self.delivered,
             dropped_by: self.dropped_by,
             dlq: self.dlq,
@@ -190,6 +209,9 @@ impl PathPartition {
         let start = Seq::new(fields.u64_in("start", Seq::FIRST.get(), NUMBER_MAX)?);
         let position = Seq::new(fields.u64_in("position", start.get(), NUMBER_MAX)?);
         let replay_end = Seq::new(fields.u64_in("replay_end", position.get(), NUMBER_MAX)?);
+        let due_position = take_due_position(&mut fields)?;
+        let due_start = Seq::new(fields.u64_in("due_start", start.get(), position.get())?);
+        let delayed = fields.u64_in("delayed", 0, position.above(due_start))?;
         let delivered = fields.u64_in("delivered", 0, NUMBER_MAX)?;
         let mut dropped_by = [0; DropReason::ALL.len()];
         for dropped in &mut dropped_by {
@@ -203,11 +225,12 @@ impl PathPartition {
             let most = if *cause == Cause::First { 0 } else { NUMBER_MAX };
             *retries = fields.u64_in("retries", 0, most)?;
         }
-        let entries = take_entries(&mut fields, start, replay_end)?;
+        let entries = take_entries(&mut fields, start..replay_end, due_position.due)?;
         let runs = Runs::restore(take_runs(&mut fields, start, replay_end)?);
         let settled_ahead = moves::take_marks(&mut fields, position, replay_end)?;
         let moving = moves::take_moving(&mut fields, position)?;
         let mut path = Self { position, replay_end, moving, order, runs, delivered, ..Self::new(start) };
+        (path.due_position, path.due_start, path.delayed) = (due_position, due_start, delayed);
         (path.dropped_by, path.dlq, path.again, path.retries_by) = (dropped_by, dlq, again, retries_by);
         path.restore(entries, settled_ahead)?;
         Ok(path)
@@ -218,6 +241,8 @@ fn put_entry(out: &mut BytesMut, seq: Seq, entry: &Entry) {
     out.put_u64(seq.get());
     out.put_u64(entry.key_hash.get());
     out.put_u32(entry.size_bytes);
+    out.put_u64(entry.expires_at_ms);
+    out.put_u64(entry.due.get());
     out.put_u32(entry.attempt.get());
     out.put_u8(entry.cause.number());
     out.put_u64(entry.previous.get());
@@ -258,21 +283,37 @@ fn put_run(out: &mut BytesMut, first: DeliveryId, run: &Run) {
     out.put_u64(run.opened.get());
 }
 
-fn take_entries(fields: &mut Fields<'_>, start: Seq, position: Seq) -> Result<Vec<(Seq, Entry)>, ImageError> {
+/// The second position. Only both of its fields together are 0: no message has sequence 0.
+fn take_due_position(fields: &mut Fields<'_>) -> Result<DuePosition, ImageError> {
+    let due = ClusterTime::new(fields.u64()?);
+    let seq = Seq::new(fields.u64_in("due_seq", 0, NUMBER_MAX)?);
+    if (due == ClusterTime::ZERO) != (seq == Seq::ZERO) {
+        return Err(ImageError::Field { field: "due_seq", found: seq.get() });
+    }
+    Ok(DuePosition { due, seq })
+}
+
+fn take_entries(
+    fields: &mut Fields<'_>,
+    range: Range<Seq>,
+    last_due: ClusterTime,
+) -> Result<Vec<(Seq, Entry)>, ImageError> {
     let count = fields.count("entries", ENTRY_LEAST_BYTES)?;
     let mut entries = Vec::with_capacity(count);
-    let mut lowest = start.get();
+    let mut lowest = range.start.get();
     for _ in 0..count {
-        let seq = fields.u64_in("seq", lowest, position.get() - 1)?;
+        let seq = fields.u64_in("seq", lowest, range.end.get() - 1)?;
         lowest = seq + 1;
-        entries.push((Seq::new(seq), take_entry(fields)?));
+        entries.push((Seq::new(seq), take_entry(fields, last_due)?));
     }
     Ok(entries)
 }
 
-fn take_entry(fields: &mut Fields<'_>) -> Result<Entry, ImageError> {
+fn take_entry(fields: &mut Fields<'_>, last_due: ClusterTime) -> Result<Entry, ImageError> {
     let key_hash = KeyHash::new(fields.u64()?);
     let size_bytes = fields.u32()?;
+    let expires_at_ms = fields.u64()?;
+    let due = ClusterTime::new(fields.u64_in("fell_due", 0, last_due.get())?);
     let attempt = Attempt::new(fields.u32()?);
     let number = fields.u8()?;
     let cause = Cause::from_number(number).ok_or(ImageError::Field { field: "cause", found: u64::from(number) })?;
@@ -284,6 +325,9 @@ fn take_entry(fields: &mut Fields<'_>) -> Result<Entry, ImageError> {
     let previous = DeliveryId::new(fields.u64_in("previous", 0, NUMBER_MAX)?);
     if (previous == DeliveryId::ZERO) != previous_is_none(cause) {
         return Err(ImageError::Field { field: "previous", found: previous.get() });
+    }
+    if due != ClusterTime::ZERO && previous != DeliveryId::ZERO {
+        return Err(ImageError::Field { field: "fell_due", found: due.get() });
     }
     let given_back = fields.u16()?;
     if given_back > 0 && cause != Cause::Released {
@@ -297,7 +341,7 @@ fn take_entry(fields: &mut Fields<'_>) -> Result<Entry, ImageError> {
         3 if previous != DeliveryId::ZERO => State::Held,
         found => return Err(ImageError::Field { field: "state", found: u64::from(found) }),
     };
-    Ok(Entry { key_hash, size_bytes, attempt, cause, previous, given_back, state })
+    Ok(Entry { key_hash, size_bytes, expires_at_ms, due, attempt, cause, previous, given_back, state })
 }
 
 /// Whether a delivery for this cause has none before it: it is the first, or the first since a replay.
@@ -388,7 +432,7 @@ impl Fields<'_> {
 /// No number that counts up by one ever comes here, so a larger one is damage, and the state's arithmetic never overflows.
 const NUMBER_MAX: u64 = 1 << 62;
 
-const ENTRY_LEAST_BYTES: usize = 8 + 8 + 4 + 4 + 1 + 8 + 2 + 1;
+const ENTRY_LEAST_BYTES: usize = 8 + 8 + 4 + 8 + 8 + 4 + 1 + 8 + 2 + 1;
 const RUN_BYTES: usize = 8 + 8 + 8 + 1 + 8;
 
 // Seven causes are in the layout; another one changes it, and with it the version.

@@ -4,15 +4,15 @@
 //! be leased, once nothing of the key is leased any more, and what one call leases behind it. Under [`Order::None`] the
 //! queues are empty, so nothing is ever held back and nothing follows: no caller asks which order is in force.
 //!
-//! A message that an operator brings back joins its key's queue when it is offered again. It may stand before messages
-//! that are leased: it waits for those, and what waits behind it waits for it.
+//! A message that an operator brings back joins its key's queue when it is offered again, and one that was delayed when it
+//! falls due. It may stand before messages that are leased: it waits for those, and what waits behind it waits for it.
 
-use std::ops::Bound;
+use std::{collections::BTreeSet, ops::Bound};
 
 use mortarmq_types::{DeliveryId, KeyHash, Seq};
 
 use crate::{
-    entry::{Entry, State},
+    entry::{Entry, Lease, State},
     path_partition::PathPartition,
     rules::Order,
 };
@@ -38,14 +38,22 @@ impl PathPartition {
             }
             let is_head = join(&mut self.keyed, order, entry.key_hash, *seq);
             if entry.is_waiting() && is_head {
-                self.ready.insert(*seq);
+                self.ready.insert((entry.due, *seq));
             }
         }
     }
 
-    /// Adds a message to its key's queue.
+    /// Adds a message to its key's queue: at the end, or where its sequence belongs if it comes late. What it overtakes there
+    /// waits for it.
     pub(crate) fn join_key(&mut self, key: KeyHash, seq: Seq) {
         join(&mut self.keyed, self.order, key, seq);
+        // Ready can be the one behind it, or the one behind what is leased, if this call leased that.
+        let last_leased = self.leased_keys.range((key, seq)..=(key, Seq::MAX)).next_back().map(|(_, seq)| *seq);
+        for before in [Some(seq), last_leased].into_iter().flatten() {
+            if let Some(next) = self.next_of_key(key, before) {
+                self.ready.remove(&(self.entry(next).due, next));
+            }
+        }
     }
 
     /// Takes a settled message out of its key's queue and lets the next one move.
@@ -62,9 +70,9 @@ impl PathPartition {
             return;
         }
         if let Some(head) = self.head_of_key(key)
-            && self.entries.get(&head).is_some_and(Entry::is_waiting)
+            && let Some(entry) = self.entries.get(&head).filter(|entry| entry.is_waiting())
         {
-            self.ready.insert(head);
+            self.ready.insert((entry.due, head));
         }
     }
 
@@ -77,12 +85,16 @@ impl PathPartition {
     ///
     /// It need not if all that is unsettled before it, and all that is leased of its key, was leased by the call that asks,
     /// whose deliveries are numbered above `before`. Such a call leases a key from its head on, and what is leased of a
-    /// key was leased together, so looking at the last before it and at any lease is enough.
+    /// key was leased together, so looking at the last before it and at any lease is enough. It must if anything behind it is
+    /// leased already, by whichever call: it would follow what it should precede.
     pub(crate) fn must_wait(&self, key: KeyHash, seq: Seq, before: DeliveryId) -> bool {
         let is_older =
             |seq: &Seq| self.entries.get(seq).and_then(Entry::lease).is_none_or(|lease| lease.delivery_id <= before);
         let last = self.keyed.range((key, Seq::ZERO)..(key, seq)).next_back().map(|(_, last)| *last);
-        last.is_some_and(|last| is_older(&last)) || self.leased_of_key(key).is_some_and(|leased| is_older(&leased))
+        let is_passed = || after(&self.leased_keys, key, seq).next().is_some();
+        last.is_some_and(|last| is_older(&last))
+            || self.leased_of_key(key).is_some_and(|leased| is_older(&leased))
+            || is_passed()
     }
 
     /// The lowest message of the key whose lease was granted in key order.
@@ -92,16 +104,14 @@ impl PathPartition {
 
     /// The next unsettled message of the key after this one.
     pub(crate) fn next_of_key(&self, key: KeyHash, seq: Seq) -> Option<Seq> {
-        let bounds = (Bound::Excluded((key, seq)), Bound::Included((key, Seq::MAX)));
-        self.keyed.range(bounds).next().map(|(_, seq)| *seq)
+        after(&self.keyed, key, seq).next()
     }
 
     /// The messages of the key that were leased together with this one and come after it.
     ///
     /// All that is leased of a key in key order was leased together (invariant 6).
     pub(crate) fn followers(&self, key: KeyHash, seq: Seq) -> Vec<Seq> {
-        let bounds = (Bound::Excluded((key, seq)), Bound::Included((key, Seq::MAX)));
-        self.leased_keys.range(bounds).map(|(_, seq)| *seq).collect()
+        after(&self.leased_keys, key, seq).collect()
     }
 
     fn head_of_key(&self, key: KeyHash) -> Option<Seq> {
@@ -109,11 +119,51 @@ impl PathPartition {
     }
 }
 
+/// What an index holds of the key behind a message.
+fn after(index: &BTreeSet<(KeyHash, Seq)>, key: KeyHash, seq: Seq) -> impl Iterator<Item = Seq> {
+    let bounds = (Bound::Excluded((key, seq)), Bound::Included((key, Seq::MAX)));
+    index.range(bounds).map(|(_, seq)| *seq)
+}
+
 /// Adds a message to its key's queue, if there is one to join, and says whether it stands at the head.
-fn join(keyed: &mut std::collections::BTreeSet<(KeyHash, Seq)>, order: Order, key: KeyHash, seq: Seq) -> bool {
+fn join(keyed: &mut BTreeSet<(KeyHash, Seq)>, order: Order, key: KeyHash, seq: Seq) -> bool {
     if order == Order::None || !key.is_some() {
         return true;
     }
     keyed.insert((key, seq));
     keyed.range((key, Seq::ZERO)..).next() == Some(&(key, seq))
+}
+
+/// What of a key stands before a message, lowest sequence first: for checks of invariant 6.
+#[derive(Debug, Default)]
+pub(crate) struct Ahead<'a> {
+    /// The last lease that was granted in key order.
+    out: Option<&'a Lease>,
+    /// Something that such a lease may not stand behind.
+    unsettled: Option<&'a Entry>,
+    count: usize,
+}
+
+impl<'a> Ahead<'a> {
+    /// Whether nothing does.
+    pub(crate) const fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// Adds the next message of the key.
+    pub(crate) fn push(&mut self, entry: &'a Entry) {
+        self.count += 1;
+        match entry.lease().filter(|lease| lease.ordered) {
+            Some(lease) => self.out = Some(lease),
+            None if entry.is_late() => {}
+            None => self.unsettled = Some(entry),
+        }
+    }
+
+    /// Whether the next message of the key may stand as it does.
+    pub(crate) fn leads(&self, next: &Entry) -> bool {
+        let Some(lease) = next.lease().filter(|lease| lease.ordered) else { return true };
+        let together = |earlier: &Lease| earlier.member == lease.member && earlier.delivery_id < lease.delivery_id;
+        self.unsettled.is_none() && self.out.is_none_or(together)
+    }
 }

@@ -32,7 +32,7 @@ pub use books::Books;
 pub use ending::{Death, End, Ended};
 pub use entry::{Entry, Lease, State};
 pub use image::{ImageError, PathPartitionImage};
-pub use lease::{Fact, Facts, LeaseLimits, LeaseRequest, LeaseStop, Leased};
+pub use lease::{Delayed, Dropped, DuePosition, Fact, Facts, Handed, LeaseLimits, LeaseRequest, LeaseStop, Leased};
 pub use moves::{Fate, MoveCount, MoveUnderWay, Moved};
 pub use path_partition::PathPartition;
 pub use rules::{Grant, Now, Order, PathRules};

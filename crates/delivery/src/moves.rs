@@ -13,7 +13,14 @@
 //!   position passes all of it again in the order of the sequences, and a message joins its key's queue when the position
 //!   comes to it: it waits for what is leased of its key, and what waits behind it waits for it (P8).
 //!
+//! A delayed message that is not due for the path is unsettled like any other, and each that stands in the partition's
+//! schedule among what the position has passed is a step too. What is dropped of them stays in the schedule, for other
+//! paths and for a seek back: the due start says that it is nothing to this path. A seek backwards over it owes it once
+//! more, when it is due: nothing comes before its time.
+//!
 //! Several of them in a row are right by construction: each speaks of what the path owes when it comes.
+
+use std::ops::Range;
 
 use mortarmq_types::{Cause, DropReason, Seq};
 
@@ -21,6 +28,7 @@ use crate::{
     books::end_of,
     ending::{End, Ended, ended_by},
     entry::{Entry, State},
+    lease::{DuePosition, Facts},
     path_partition::PathPartition,
 };
 
@@ -81,6 +89,7 @@ pub(crate) enum MoveKind {
 
 /// What one call of a move may cost, and what it reports.
 struct Steps<'a> {
+    facts: &'a dyn Facts,
     left: &'a mut u32,
     moved: &'a mut Vec<Moved>,
     ended: &'a mut Vec<Ended>,
@@ -92,11 +101,21 @@ impl PathPartition {
     ///
     /// # Source
     /// P4, P9; DESIGN section 2, "No command costs more than 1,024 steps".
-    pub fn purge(&mut self, last_seq: Seq, budget: &mut u32, moved: &mut Vec<Moved>, ended: &mut Vec<Ended>) -> u64 {
+    pub fn purge(
+        &mut self,
+        last_seq: Seq,
+        facts: &dyn Facts,
+        budget: &mut u32,
+        moved: &mut Vec<Moved>,
+        ended: &mut Vec<Ended>,
+    ) -> u64 {
         let dropped = self.books(last_seq).depth;
         // A path that starts at the next message to come lies above all that there is.
         let to = end_of(last_seq).max(self.start);
-        self.begin(Moving { kind: MoveKind::Purge, to, from: Seq::FIRST }, budget, moved, ended);
+        self.begin(
+            Moving { kind: MoveKind::Purge, to, from: Seq::FIRST },
+            &mut Steps { facts, left: budget, moved, ended },
+        );
         dropped
     }
 
@@ -110,6 +129,7 @@ impl PathPartition {
         &mut self,
         to: Seq,
         last_seq: Seq,
+        facts: &dyn Facts,
         budget: &mut u32,
         moved: &mut Vec<Moved>,
         ended: &mut Vec<Ended>,
@@ -124,7 +144,7 @@ impl PathPartition {
         } else {
             (MoveKind::Forwards, self.free_below(to).map(|dropped| MoveCount { dropped, ..MoveCount::default() }))
         };
-        self.begin(Moving { kind, to, from: Seq::FIRST }, budget, moved, ended);
+        self.begin(Moving { kind, to, from: Seq::FIRST }, &mut Steps { facts, left: budget, moved, ended });
         if let Some(count) = known {
             return Ok(count);
         }
@@ -140,11 +160,18 @@ impl PathPartition {
 
     /// Drops all that is unsettled because the group is deleted: as a purge, but what is beyond the budget is not told, for
     /// the path is gone with this call. Says how much was dropped in all.
-    pub fn delete(mut self, last_seq: Seq, budget: &mut u32, moved: &mut Vec<Moved>, ended: &mut Vec<Ended>) -> u64 {
+    pub fn delete(
+        mut self,
+        last_seq: Seq,
+        facts: &dyn Facts,
+        budget: &mut u32,
+        moved: &mut Vec<Moved>,
+        ended: &mut Vec<Ended>,
+    ) -> u64 {
         let dropped = self.books(last_seq).depth;
         let to = end_of(last_seq).max(self.start);
         let moving = Moving { kind: MoveKind::Purge, to, from: Seq::FIRST };
-        self.go_forwards(moving, DropReason::GroupDeleted, &mut Steps { left: budget, moved, ended });
+        self.go_forwards(moving, DropReason::GroupDeleted, &mut Steps { facts, left: budget, moved, ended });
         dropped
     }
 
@@ -160,14 +187,18 @@ impl PathPartition {
         self.moving.map_or(self.replay_end, |moving| moving.to.max(self.replay_end))
     }
 
-    /// Goes on with a move, if there is one. Each message that was offered takes one step of the budget.
-    pub fn go_on(&mut self, budget: &mut u32, moved: &mut Vec<Moved>, ended: &mut Vec<Ended>) {
+    /// Goes on with a move, if there is one. Each message that was offered, and each of the schedule that was passed, takes
+    /// one step of the budget.
+    pub fn go_on(&mut self, facts: &dyn Facts, budget: &mut u32, moved: &mut Vec<Moved>, ended: &mut Vec<Ended>) {
+        self.take_steps(&mut Steps { facts, left: budget, moved, ended });
+    }
+
+    fn take_steps(&mut self, steps: &mut Steps<'_>) {
         let Some(moving) = self.moving else { return };
-        let mut steps = Steps { left: budget, moved, ended };
         let is_done = match moving.kind {
-            MoveKind::Purge => self.go_forwards(moving, DropReason::Purge, &mut steps),
-            MoveKind::Forwards => self.go_forwards(moving, DropReason::Seek, &mut steps),
-            MoveKind::Backwards => self.go_backwards(moving.to, &mut steps),
+            MoveKind::Purge => self.go_forwards(moving, DropReason::Purge, steps),
+            MoveKind::Forwards => self.go_forwards(moving, DropReason::Seek, steps),
+            MoveKind::Backwards => self.go_backwards(moving.to, steps),
         };
         if is_done {
             self.moving = None;
@@ -201,14 +232,14 @@ impl PathPartition {
         true
     }
 
-    fn begin(&mut self, moving: Moving, budget: &mut u32, moved: &mut Vec<Moved>, ended: &mut Vec<Ended>) {
+    fn begin(&mut self, moving: Moving, steps: &mut Steps<'_>) {
         self.moving = Some(moving);
-        self.go_on(budget, moved, ended);
+        self.take_steps(steps);
     }
 
     /// How many messages below the target are neither settled nor leased, if that is known without a look at each.
     fn free_below(&self, to: Seq) -> Option<u64> {
-        let unsettled = || to.above(self.position) - self.ahead + self.entries.len() as u64;
+        let unsettled = || to.above(self.position) - self.ahead + self.entries.len() as u64 + self.delayed;
         (to >= self.replay_end).then(|| unsettled() - self.in_flight())
     }
 
@@ -218,16 +249,21 @@ impl PathPartition {
         let marks = self.settled_ahead.len() as u64;
         let below_position = || self.entries.len() as u64 - (self.ahead - marks);
         let is_below_all = self.entries.get_min().is_none_or(|(seq, _)| to <= *seq);
-        is_below_all.then(|| self.position.above(to) - below_position() + marks)
+        let is_below_delayed = self.delayed == 0 || to <= self.due_start;
+        (is_below_all && is_below_delayed).then(|| self.position.above(to) - below_position() - self.delayed + marks)
     }
 
-    /// Drops what lies below the target: first what was not offered, then what was.
+    /// Drops what lies below the target: first what is delayed and what was not offered, then what was.
     fn go_forwards(&mut self, mut moving: Moving, reason: DropReason, steps: &mut Steps<'_>) -> bool {
+        if !self.drop_delayed(reason, steps) {
+            return false;
+        }
         while self.position < moving.to {
             let skipped = self.first_ahead().filter(|seq| *seq < moving.to);
             let end = skipped.unwrap_or(moving.to);
             self.drop_run(self.position, end, reason, steps);
             self.advance_to(end);
+            self.due_start = self.position;
             if skipped.is_some() {
                 if *steps.left == 0 {
                     return false;
@@ -235,6 +271,7 @@ impl PathPartition {
                 *steps.left -= 1;
                 let has_skipped = self.skip_at_position();
                 assert!(has_skipped, "invariant 11: there is nothing to skip at {end}");
+                self.due_start = self.position;
             }
         }
         while let Some((seq, entry)) = self.entries.range(moving.from..moving.to).next() {
@@ -264,16 +301,25 @@ impl PathPartition {
             self.again += 1;
             steps.tell(seq, seq.next(), Fate::Replayed);
         }
-        while let Some((seq, _)) = self.entries.range(to..self.position).next_back() {
-            let seq = *seq;
+        while let Some(seq) = self.last_to_look_at(to..self.position, steps.facts) {
             if *steps.left == 0 {
                 return false;
             }
             *steps.left -= 1;
-            self.again += self.position.above(seq.next());
-            steps.tell(seq.next(), self.position, Fate::Replayed);
+            let due = steps.facts.due_of(seq);
+            let first = if self.entries.contains_key(&seq) {
+                self.ahead += 1;
+                seq.next()
+            } else if due.is_some_and(|due| self.is_delayed(due, seq)) {
+                self.delayed -= 1;
+                seq.next()
+            } else {
+                seq
+            };
+            self.again += self.position.above(first);
+            steps.tell(first, self.position, Fate::Replayed);
             self.position = seq;
-            self.ahead += 1;
+            self.due_start = self.due_start.min(seq);
         }
         // What lies below the start was never owed: it counts as produced from there, and not as owed again.
         let never_owed = self.start.above(to);
@@ -281,7 +327,33 @@ impl PathPartition {
         steps.tell(to, self.position, Fate::Replayed);
         self.position = to;
         self.start = self.start.min(to);
+        self.due_start = self.due_start.min(to);
         true
+    }
+
+    /// Drops the delayed messages that were skipped: all of them lie below the target.
+    fn drop_delayed(&mut self, reason: DropReason, steps: &mut Steps<'_>) -> bool {
+        while let Some(DuePosition { due, seq }) = steps.facts.first_delayed(self.due_start..self.position) {
+            if *steps.left == 0 {
+                return false;
+            }
+            *steps.left -= 1;
+            if self.is_delayed(due, seq) {
+                self.delayed -= 1;
+                self.drop_run(seq, seq.next(), reason, steps);
+            }
+            self.due_start = seq.next();
+        }
+        self.due_start = self.position;
+        true
+    }
+
+    /// The highest message that may be unsettled: one that was offered, or stands in the schedule.
+    fn last_to_look_at(&self, among: Range<Seq>, facts: &dyn Facts) -> Option<Seq> {
+        let entry = self.entries.range(among.clone()).next_back().map(|(seq, _)| *seq);
+        let first = among.start.max(self.due_start);
+        let delayed = if first < among.end { facts.last_delayed(first..among.end) } else { None };
+        entry.max(delayed.map(|at| at.seq))
     }
 
     /// The lowest message above the position that it will skip.
@@ -301,7 +373,10 @@ impl PathPartition {
 
     fn drop_offered(&mut self, seq: Seq, reason: DropReason, steps: &mut Steps<'_>) {
         match self.entry(seq).state.clone() {
-            State::Waiting => _ = self.ready.remove(&seq),
+            State::Waiting => {
+                let due = self.entry(seq).due;
+                self.ready.remove(&(due, seq));
+            }
             State::Scheduled { due } => _ = self.schedule.remove(&(due, seq)),
             State::Held => _ = self.held.remove(&seq),
             State::Leased(lease) => {

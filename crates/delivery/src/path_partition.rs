@@ -9,7 +9,7 @@
 //! 5. The ready messages are exactly the waiting ones that no earlier message of their key holds back, nor a lease of
 //!    their key that was granted in key order (P8).
 //! 6. Before a lease that was granted in key order, all that is unsettled in its key is leased to the same member, by
-//!    earlier deliveries of key order, or was brought back since and waits for that lease (P8).
+//!    earlier deliveries of key order, or was brought back or fell due since and waits for that lease (P8).
 //! 7. The books balance (P9).
 //! 8. A message is on its first delivery, or on its first since a replay, exactly if there is none before; its live
 //!    delivery is younger than the one before, and no two live deliveries have one number (P7).
@@ -18,6 +18,9 @@
 //! 11. What is marked as settled ahead lies between the position and the end of the replay and has no entry; with the
 //!     entries there it is what the position will skip.
 //! 12. The leased keys are exactly the keyed messages whose lease was granted in key order.
+//! 13. The delayed messages that were skipped are as many as stand in the partition's schedule behind the due position, from
+//!     the due start to below the position, and have no entry (P4, P9). [`PathPartition::check_delayed`] asserts it: the
+//!     schedule is not part of this state. The due start lies between the start and the position.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -29,6 +32,8 @@ use mortarmq_types::{
 use crate::{
     books::end_of,
     entry::{Entry, State},
+    key_order::Ahead,
+    lease::{DuePosition, Facts},
     moves::Moving,
     rules::{Now, Order, PathRules},
     runs::Runs,
@@ -46,7 +51,7 @@ use crate::{
 pub struct PathPartition {
     /// The first sequence the path owes.
     pub(crate) start: Seq,
-    /// All below was offered. Only an operator moves it back.
+    /// All below was offered, dropped, or skipped because it is delayed. Only an operator moves it back.
     pub(crate) position: Seq,
     /// The highest position ever; it never goes back (P10). From the position up to here, what has no entry and is not
     /// marked as settled is replayed.
@@ -55,9 +60,16 @@ pub struct PathPartition {
     pub(crate) settled_ahead: OrdSet<Seq>,
     /// How many messages the position will skip: those marks, and the entries above it.
     pub(crate) ahead: u64,
+    /// The second position: what the partition's schedule holds up to here has fallen due for this path. It never goes
+    /// back.
+    pub(crate) due_position: DuePosition,
+    /// What the schedule holds below was never owed, or is settled: an operator had it dropped.
+    pub(crate) due_start: Seq,
+    /// Delayed messages below the position that have not fallen due for this path.
+    pub(crate) delayed: u64,
     /// What an operator asked for and is not done.
     pub(crate) moving: Option<Moving>,
-    /// Every message that was offered and is not settled.
+    /// Every message that was offered, or fell due behind the position, and is not settled.
     pub(crate) entries: OrdMap<Seq, Entry>,
     /// The order that the indexes below are made for.
     pub(crate) order: Order,
@@ -65,8 +77,8 @@ pub struct PathPartition {
     pub(crate) keyed: BTreeSet<(KeyHash, Seq)>,
     /// Those of them whose lease was granted in key order.
     pub(crate) leased_keys: BTreeSet<(KeyHash, Seq)>,
-    /// What can be leased now.
-    pub(crate) ready: BTreeSet<Seq>,
+    /// What can be leased now: retries, by sequence, then what was delayed, by when it fell due.
+    pub(crate) ready: BTreeSet<(ClusterTime, Seq)>,
     /// What waits for a time.
     pub(crate) schedule: BTreeSet<(ClusterTime, Seq)>,
     /// When each lease ends.
@@ -101,6 +113,9 @@ impl PathPartition {
             replay_end: start,
             settled_ahead: OrdSet::new(),
             ahead: 0,
+            due_position: DuePosition::default(),
+            due_start: start,
+            delayed: 0,
             moving: None,
             entries: OrdMap::new(),
             order: Order::Key,
@@ -138,10 +153,31 @@ impl PathPartition {
         self.replay_end
     }
 
-    /// Whether the path still has to settle this message, whether it was offered or not.
+    /// Up to where the partition's schedule has fallen due for this path.
     #[must_use]
-    pub fn owes(&self, seq: Seq) -> bool {
-        self.entries.contains_key(&seq) || (seq >= self.position && !self.settled_ahead.contains(&seq))
+    pub const fn due_position(&self) -> DuePosition {
+        self.due_position
+    }
+
+    /// What the partition's schedule holds below was never owed to this path, or is settled.
+    #[must_use]
+    pub const fn due_start(&self) -> Seq {
+        self.due_start
+    }
+
+    /// Whether a message that stands in the partition's schedule is still ahead of this path: owed, and not due for it yet.
+    #[must_use]
+    pub fn is_delayed(&self, due: ClusterTime, seq: Seq) -> bool {
+        seq >= self.due_start && DuePosition { due, seq } > self.due_position
+    }
+
+    /// Whether the path still has to settle this message, whether it was offered or not. `due` is when it falls due, if it
+    /// stands in the partition's schedule.
+    #[must_use]
+    pub fn owes(&self, seq: Seq, due: Option<ClusterTime>) -> bool {
+        self.entries.contains_key(&seq)
+            || (seq >= self.position && !self.settled_ahead.contains(&seq))
+            || due.is_some_and(|due| self.is_delayed(due, seq))
     }
 
     /// Live leases.
@@ -150,7 +186,7 @@ impl PathPartition {
         self.deadlines.len() as u64
     }
 
-    /// Messages whose backoff or delay runs.
+    /// Messages whose backoff, or the delay of a nack, runs. Messages that were published with a delay are not among them.
     #[must_use]
     pub fn scheduled(&self) -> u64 {
         self.schedule.len() as u64
@@ -201,7 +237,7 @@ impl PathPartition {
         }
     }
 
-    /// Where a message stands; `None` if it is settled, or was never offered, or does not exist.
+    /// Where a message stands; `None` if it is settled, or was never offered, or is delayed, or does not exist.
     #[must_use]
     pub fn lease_of(&self, seq: Seq) -> Option<&Entry> {
         self.entries.get(&seq)
@@ -225,8 +261,11 @@ impl PathPartition {
 
     /// Whether there is anything to look at for [`Self::lease`]; if not, it would lease nothing and change nothing.
     #[must_use]
-    pub fn may_lease(&self, last_seq: Seq, rules: &PathRules, now: Now) -> bool {
-        let is_something_due = || self.schedule.first().is_some_and(|(due, _)| *due <= now.cluster);
+    pub fn may_lease(&self, last_seq: Seq, rules: &PathRules, facts: &dyn Facts, now: Now) -> bool {
+        let is_something_due = || {
+            self.schedule.first().is_some_and(|(due, _)| *due <= now.cluster)
+                || facts.next_delayed(self.due_position).is_some_and(|next| next.at.due <= now.cluster)
+        };
         self.moving.is_none()
             && (!self.ready.is_empty() || self.order != rules.order || self.position <= last_seq || is_something_due())
     }
@@ -265,6 +304,34 @@ impl PathPartition {
         self.check_deliveries();
     }
 
+    /// Checks invariant 13 against the partition's schedule.
+    ///
+    /// # Panics
+    /// When it does not hold.
+    pub fn check_delayed(&self, schedule: impl Iterator<Item = DuePosition>) {
+        match self.skipped(schedule) {
+            Ok(count) => {
+                assert_eq!(self.delayed, count, "invariant 13, P4: delayed messages that the path has skipped")
+            }
+            Err(seq) => panic!("invariant 13, P4: message {seq} is delayed and was offered"),
+        }
+    }
+
+    /// How many messages of a schedule the path has skipped, and waits for.
+    ///
+    /// # Errors
+    /// The message, if one that is not due for the path was offered all the same.
+    pub fn skipped(&self, schedule: impl Iterator<Item = DuePosition>) -> Result<u64, Seq> {
+        let mut count = 0;
+        for at in schedule.filter(|at| self.is_delayed(at.due, at.seq)) {
+            if self.entries.contains_key(&at.seq) || self.settled_ahead.contains(&at.seq) {
+                return Err(at.seq);
+            }
+            count += u64::from(at.seq < self.position);
+        }
+        Ok(count)
+    }
+
     fn check_bounds(&self, last_seq: Seq) {
         let end = end_of(last_seq).max(self.start);
         let (position, replay_end) = (self.position, self.replay_end);
@@ -277,6 +344,9 @@ impl PathPartition {
         let highest = self.entries.get_max().map(|(seq, _)| *seq);
         assert!(self.start <= lowest, "invariant 1: message {lowest} lies below the start {}", self.start);
         assert!(highest < Some(replay_end), "invariant 1: {highest:?} lies above what was offered, {replay_end}");
+        let due_start = self.due_start;
+        let is_in_place = self.start <= due_start && due_start <= position;
+        assert!(is_in_place, "invariant 13: the due start {due_start} lies outside of {}..={position}", self.start);
         let marks = self.settled_ahead.len();
         let in_place = self.settled_ahead.range(position..replay_end).count();
         assert_eq!(in_place, marks, "invariant 11: a mark lies outside of {position}..{replay_end}");
@@ -318,24 +388,33 @@ impl PathPartition {
     }
 
     fn check_key_order(&self) {
-        let mut ahead: BTreeMap<KeyHash, &Entry> = BTreeMap::new();
+        let mut ahead: BTreeMap<KeyHash, Ahead<'_>> = BTreeMap::new();
         let (mut queued, mut ready, mut leased) = (0, 0, 0);
         for (seq, entry) in &self.entries {
             let has_queue = self.order == Order::Key && entry.key_hash.is_some();
             queued += usize::from(has_queue);
             let is_queued = self.keyed.contains(&(entry.key_hash, *seq));
             assert_eq!(is_queued, has_queue, "invariant 4: message {seq} in the queue of its key");
-            let before = if has_queue { ahead.insert(entry.key_hash, entry) } else { None };
+            let before = has_queue.then(|| ahead.entry(entry.key_hash).or_default());
+            let is_first = before.as_ref().is_none_or(|before| before.is_empty());
             let is_busy = has_queue && self.leased_of_key(entry.key_hash).is_some();
-            let is_free = entry.is_waiting() && before.is_none() && !is_busy;
+            let is_free = entry.is_waiting() && is_first && !is_busy;
             ready += usize::from(is_free);
-            assert_eq!(self.ready.contains(seq), is_free, "invariant 5, P8: message {seq} among the ready");
+            assert_eq!(
+                self.ready.contains(&(entry.due, *seq)),
+                is_free,
+                "invariant 5, P8: message {seq} among the ready"
+            );
             let ordered = entry.lease().filter(|lease| lease.ordered);
             let is_leased = self.leased_keys.contains(&(entry.key_hash, *seq));
             assert_eq!(is_leased, has_queue && ordered.is_some(), "invariant 12: message {seq} among the leased keys");
             leased += usize::from(is_leased);
-            if let (Some(lease), Some(before)) = (ordered, before) {
-                assert!(before.may_precede(lease), "invariant 6, P8: message {seq} overtook {before:?}");
+            let was_delivered = entry.previous != DeliveryId::ZERO;
+            let is_late = entry.due != ClusterTime::ZERO;
+            assert!(!is_late || !was_delivered, "invariant 8: {seq} was delivered, and is only due");
+            if let Some(before) = before {
+                assert!(before.leads(entry), "invariant 6, P8: message {seq} overtook {before:?}");
+                before.push(entry);
             }
         }
         assert_eq!(self.keyed.len(), queued, "invariant 4: queues hold messages that are not there");

@@ -1,8 +1,13 @@
 //! The contract's promises, one by one, as far as one path in one partition keeps them.
 
+use std::{
+    collections::BTreeMap,
+    ops::{Bound, Range},
+};
+
 use mortarmq_delivery::{
-    Books, Death, End, Ended, Fact, Facts, Fate, Grant, LeaseLimits, LeaseRequest, LeaseStop, Leased, MoveUnderWay,
-    Moved, Now, Order, PathPartition, PathRules, Settle, SettleError, Settled, State,
+    Books, Death, Delayed, DuePosition, End, Ended, Fact, Facts, Fate, Grant, Handed, LeaseLimits, LeaseRequest,
+    LeaseStop, Leased, MoveUnderWay, Moved, Now, Order, PathPartition, PathRules, Settle, SettleError, Settled, State,
 };
 use mortarmq_types::{Cause, ClusterTime, DeliveryId, DropReason, KeyHash, LeaseTime, MemberId, Position, Seq};
 
@@ -16,12 +21,33 @@ struct Bench {
     cluster_ms: u64,
     gaps_ms: u64,
     ended: Vec<Ended>,
+    /// What stands in the schedule.
+    schedule: BTreeMap<DuePosition, Fact>,
+    /// What was dropped.
+    dropped: Vec<u64>,
 }
 
 impl Facts for Bench {
     fn fact(&self, seq: Seq) -> Option<Fact> {
         let place = usize::try_from(seq.get() - 1).unwrap();
         self.facts[..self.known.min(self.facts.len())].get(place).copied()
+    }
+
+    fn due_of(&self, seq: Seq) -> Option<ClusterTime> {
+        self.schedule.keys().find(|at| at.seq == seq).map(|at| at.due)
+    }
+
+    fn next_delayed(&self, after: DuePosition) -> Option<Delayed> {
+        let next = self.schedule.range((Bound::Excluded(after), Bound::Unbounded)).next();
+        next.map(|(at, fact)| Delayed { at: *at, fact: *fact })
+    }
+
+    fn first_delayed(&self, among: Range<Seq>) -> Option<DuePosition> {
+        self.schedule.keys().copied().filter(|at| among.contains(&at.seq)).min_by_key(|at| at.seq)
+    }
+
+    fn last_delayed(&self, among: Range<Seq>) -> Option<DuePosition> {
+        self.schedule.keys().copied().filter(|at| among.contains(&at.seq)).max_by_key(|at| at.seq)
     }
 }
 
@@ -51,7 +77,22 @@ impl Bench {
             cluster_ms: 0,
             gaps_ms: 0,
             ended: Vec::new(),
+            schedule: BTreeMap::new(),
+            dropped: Vec::new(),
         }
+    }
+
+    /// Sets when messages fall due, in milliseconds.
+    fn delay(&mut self, dues: &[(u64, u64)]) {
+        for (seq, due) in dues {
+            let at = DuePosition { due: ClusterTime::new(*due), seq: Seq::new(*seq) };
+            self.schedule.insert(at, self.facts[usize::try_from(seq - 1).unwrap()]);
+        }
+    }
+
+    fn check(&self) {
+        self.path.check(self.last_seq());
+        self.path.check_delayed(self.schedule.keys().copied());
     }
 
     fn last_seq(&self) -> Seq {
@@ -72,11 +113,12 @@ impl Bench {
             granted_at: Position::default(),
         };
         let mut path = self.path.clone();
-        let (mut id, mut leased) = (self.last_delivery_id, Vec::new());
-        let stop = path.lease(&request, &self.rules, &*self, &mut id, &mut leased);
+        let (mut id, mut handed) = (self.last_delivery_id, Handed::default());
+        let stop = path.lease(&request, &self.rules, &*self, &mut id, &mut handed);
+        self.dropped.extend(handed.dropped.iter().map(|dropped| dropped.seq.get()));
         (self.path, self.last_delivery_id) = (path, id);
-        self.path.check(self.last_seq());
-        (leased, stop)
+        self.check();
+        (handed.leased, stop)
     }
 
     /// Leases at most this many and gives their sequences.
@@ -88,7 +130,7 @@ impl Bench {
     fn settle_as(&mut self, seq: u64, id: u64, how: Settle) -> Result<Settled, SettleError> {
         let (seq, id, now) = (Seq::new(seq), DeliveryId::new(id), self.now());
         let answer = self.path.settle(seq, id, how, &self.rules, now, &mut self.ended);
-        self.path.check(self.last_seq());
+        self.check();
         answer
     }
 
@@ -105,28 +147,34 @@ impl Bench {
     fn end_due(&mut self, mut budget: u32) -> u32 {
         let now = self.now();
         self.path.end_due(now, &mut budget, &self.rules, &mut self.ended);
-        self.path.check(self.last_seq());
+        self.check();
         budget
     }
 
     fn end_member(&mut self, member: MemberId, cause: Cause, mut budget: u32) -> bool {
         let now = self.now();
         let done = self.path.end_member(member, cause, &mut budget, &self.rules, now, &mut self.ended);
-        self.path.check(self.last_seq());
+        self.check();
         done
     }
 
     fn purge(&mut self, mut budget: u32) -> (u64, Vec<Moved>) {
         let (last_seq, mut moved) = (self.last_seq(), Vec::new());
-        let count = self.path.purge(last_seq, &mut budget, &mut moved, &mut self.ended);
-        self.path.check(last_seq);
+        let (mut path, mut ended) = (self.path.clone(), Vec::new());
+        let count = path.purge(last_seq, &*self, &mut budget, &mut moved, &mut ended);
+        self.path = path;
+        self.ended.append(&mut ended);
+        self.check();
         (count, moved)
     }
 
     fn seek(&mut self, to: u64) -> (u64, u64) {
         let last_seq = self.last_seq();
-        let count = self.path.seek(Seq::new(to), last_seq, &mut 1000, &mut Vec::new(), &mut self.ended);
-        self.path.check(last_seq);
+        let (mut path, mut ended) = (self.path.clone(), Vec::new());
+        let count = path.seek(Seq::new(to), last_seq, &*self, &mut 1000, &mut Vec::new(), &mut ended);
+        self.path = path;
+        self.ended.append(&mut ended);
+        self.check();
         let count = count.expect("nothing moves");
         assert!(!count.is_partial);
         (count.replayed, count.dropped)
@@ -172,7 +220,7 @@ fn p4_every_message_is_offered_until_it_is_acked() {
     bench.settle(3, Settle::Ack);
     let (leased, stop) = bench.lease_with(A, NO_LIMIT);
     assert_eq!((leased, stop), (vec![], LeaseStop::NothingReady));
-    assert_eq!(bench.path.floor(bench.last_seq()), Seq::new(4));
+    assert_eq!(bench.path.floor(bench.last_seq(), None), Seq::new(4));
 }
 
 #[test]
@@ -191,7 +239,7 @@ fn p4_a_path_owes_nothing_below_its_start_and_all_from_it_on() {
     let mut bench = Bench::with_keys(&[0, 0, 0]);
     bench.path = PathPartition::new(Seq::new(3));
     assert_eq!(bench.path.books(Seq::new(1)), Books::default(), "a start ahead of the partition");
-    assert_eq!(bench.path.floor(Seq::new(1)), Seq::new(2));
+    assert_eq!(bench.path.floor(Seq::new(1), None), Seq::new(2));
     assert_eq!(bench.lease(A, 9), [3]);
     assert_eq!(PathPartition::new(Seq::ZERO), PathPartition::new(Seq::FIRST));
 }
@@ -672,7 +720,7 @@ fn p9_the_books_balance_at_every_step() {
     bench.settle(1, NACK);
     // An ack above the floor counts at once.
     let expected = Books { produced: 4, delivered: 1, depth: 3, ..Books::default() };
-    assert_eq!((books(&bench), bench.path.floor(bench.last_seq())), (expected, Seq::new(1)));
+    assert_eq!((books(&bench), bench.path.floor(bench.last_seq(), None)), (expected, Seq::new(1)));
     bench.settle_as(3, 3, Settle::Ack).unwrap();
     assert_eq!(books(&bench), expected, "a repeated ack counts once");
     assert_eq!(Books { dropped: 1, ..expected }.difference(), -1);
@@ -693,6 +741,189 @@ fn p10_a_position_never_goes_back() {
     assert_eq!(bench.path.position(), Seq::new(2));
 }
 
+/// Lets everything that is due fall due and gives what is leased.
+fn lease_at(bench: &mut Bench, ms: u64, messages: u32) -> Vec<u64> {
+    bench.cluster_ms = ms;
+    bench.lease(A, messages)
+}
+
+#[test]
+fn p4_a_delayed_message_is_skipped_stops_nobody_and_comes_when_it_is_due() {
+    let mut bench = Bench::with_keys(&[7, 7, 0, 0]);
+    bench.delay(&[(1, 100), (3, 50)]);
+    assert_eq!(lease_at(&mut bench, 0, 9), [2, 4], "neither position nor key waits");
+    assert_eq!((bench.path.delayed(), bench.path.passed_over()), (2, 2), "nor is there an entry for it");
+    assert_eq!(bench.path.books(bench.last_seq()).depth, 4, "P9: it is owed all the time");
+    bench.settle(2, Settle::Ack);
+    bench.settle(4, Settle::Ack);
+    let lowest = Some(Seq::new(1));
+    assert_eq!(bench.path.floor(bench.last_seq(), lowest), Seq::new(1));
+    assert_eq!(lease_at(&mut bench, 49, 9), [0; 0]);
+    assert_eq!(lease_at(&mut bench, 50, 9), [3]);
+    assert_eq!(lease_at(&mut bench, 99, 9), [0; 0]);
+    assert_eq!(lease_at(&mut bench, 100, 9), [1]);
+    assert_eq!((bench.path.delayed(), bench.path.books(bench.last_seq()).depth), (0, 2));
+    // They may stand in the schedule as long as it likes, for other paths.
+    assert_eq!(lease_at(&mut bench, 101, 9), [0; 0]);
+}
+
+#[test]
+fn p4_what_is_due_comes_in_the_order_in_which_it_fell_due_behind_retries_and_before_new_messages() {
+    let mut bench = Bench::with_keys(&[0, 0, 0, 0, 0, 0]);
+    bench.delay(&[(1, 30), (2, 10), (3, 10)]);
+    assert_eq!(lease_at(&mut bench, 0, 1), [4]);
+    bench.settle(4, NACK);
+    assert_eq!(lease_at(&mut bench, 40, 9), [4, 2, 3, 1, 5, 6]);
+    bench.settle(2, NACK);
+    bench.settle(1, NACK);
+    assert_eq!(bench.lease(A, 9), [1, 2], "then they are retries like others");
+}
+
+#[test]
+fn p4_a_message_that_the_position_has_not_reached_comes_in_the_order_of_sequences() {
+    let mut bench = Bench::with_keys(&[7, 7, 7, 7]);
+    bench.delay(&[(3, 10)]);
+    assert_eq!(lease_at(&mut bench, 20, 2), [1, 2], "3 has fallen due, and 1 and 2 of its key were before it");
+    bench.schedule.clear();
+    bench.settle(1, Settle::Ack);
+    bench.settle(2, Settle::Ack);
+    assert_eq!(bench.lease(A, 9), [3, 4]);
+    assert_eq!(bench.path.delayed(), 0);
+}
+
+#[test]
+fn p4_a_path_that_comes_later_skips_what_is_delayed_and_gets_it_when_it_is_due() {
+    let mut bench = Bench::with_keys(&[0, 0, 0]);
+    bench.delay(&[(1, 100), (2, 40)]);
+    bench.cluster_ms = 50;
+    // 2 has fallen due and stands in the schedule still, as if another path had not seen it.
+    assert_eq!(bench.lease(A, 9), [2, 3]);
+    assert_eq!(lease_at(&mut bench, 100, 9), [1]);
+    bench.path = PathPartition::new(Seq::new(3));
+    assert_eq!(bench.lease(A, 9), [3], "what lies below its start is nothing to it");
+    assert_eq!(bench.path.delayed(), 0);
+}
+
+#[test]
+fn p8_a_delayed_message_joins_its_key_when_it_is_due_behind_what_is_unsettled_before_it() {
+    let mut bench = Bench::with_keys(&[7, 7, 7]);
+    bench.delay(&[(2, 10)]);
+    assert_eq!(lease_at(&mut bench, 0, 1), [1]);
+    assert_eq!(bench.lease(B, 9), [0; 0]);
+    assert_eq!((bench.path.position(), bench.path.passed_over()), (Seq::new(4), 2), "3 waits for its key");
+    assert_eq!(lease_at(&mut bench, 10, 9), [0; 0], "so does 2, now that it is due");
+    bench.settle(1, Settle::Ack);
+    assert_eq!(bench.lease(A, 9), [2, 3], "and its place is before 3");
+}
+
+#[test]
+fn p8_a_delayed_message_waits_for_later_ones_of_its_key_that_are_out() {
+    let mut bench = Bench::with_keys(&[7, 7, 7, 7]);
+    bench.delay(&[(1, 10), (3, 10)]);
+    assert_eq!(lease_at(&mut bench, 0, 9), [2, 4]);
+    assert_eq!(lease_at(&mut bench, 10, 9), [0; 0]);
+    bench.settle(4, Settle::Ack);
+    assert_eq!(bench.lease(A, 9), [0; 0], "2 is still out");
+    let mut failed = bench.path.clone();
+    bench.settle(2, Settle::Ack);
+    assert_eq!(bench.lease(A, 9), [1, 3]);
+    std::mem::swap(&mut bench.path, &mut failed);
+    bench.settle(2, NACK);
+    assert_eq!(bench.lease(A, 9), [1, 2, 3], "one that failed comes back behind it");
+}
+
+#[test]
+fn p8_what_was_leased_together_ends_together_also_around_one_that_fell_due_meanwhile() {
+    let mut bench = Bench::with_keys(&[7, 7, 7]);
+    bench.delay(&[(2, 10)]);
+    assert_eq!(lease_at(&mut bench, 0, 9), [1, 3]);
+    assert_eq!(lease_at(&mut bench, 10, 9), [0; 0]);
+    bench.settle(1, NACK);
+    assert_eq!(bench.take_ended(), [(1, End::Ended(Cause::Nacked)), (3, End::Ended(Cause::Released))]);
+    assert_eq!(bench.lease(A, 9), [1, 2, 3]);
+}
+
+#[test]
+fn p8_as_many_messages_fall_due_as_may_be_passed_over_and_nothing_new_passes_the_others() {
+    let mut bench = Bench::with_keys(&[7, 7, 7, 7]);
+    bench.rules.max_passed_over = 2;
+    bench.delay(&[(1, 10), (2, 10), (3, 10)]);
+    assert_eq!(lease_at(&mut bench, 0, 0), [0; 0]);
+    let (leased, stop) = bench.lease_with(A, LeaseLimits { messages: 1, ..NO_LIMIT });
+    assert_eq!((leased[0].seq.get(), stop), (4, LeaseStop::LimitReached), "nothing of its key is due");
+    bench.settle(4, Settle::Ack);
+    bench.cluster_ms = 10;
+    let (leased, stop) = bench.lease_with(A, NO_LIMIT);
+    assert_eq!((leased.len(), stop, bench.path.delayed()), (2, LeaseStop::NothingReady, 1));
+    bench.facts.push(Fact { key_hash: KeyHash::NONE, size_bytes: 1, expires_at_ms: 0 });
+    assert_eq!(bench.lease_with(A, NO_LIMIT), (vec![], LeaseStop::PassedOverFull));
+    bench.settle(1, Settle::Ack);
+    assert_eq!(bench.lease(A, 9), [0; 0], "3 takes the place, and waits for 2");
+    bench.settle(2, Settle::Ack);
+    assert_eq!(bench.lease(A, 9), [3, 5]);
+}
+
+#[test]
+fn p4_what_has_expired_is_dropped_when_it_would_be_offered_and_counted() {
+    let mut bench = Bench::with_keys(&[0, 7, 7, 0]);
+    for (place, expires_at_ms) in [(0, 10), (1, 10), (2, 50)] {
+        bench.facts[place].expires_at_ms = expires_at_ms;
+    }
+    assert_eq!(lease_at(&mut bench, 9, 2), [1, 2], "it is not due to be dropped before its time");
+    bench.cluster_ms = 20;
+    assert_eq!(bench.path.books(bench.last_seq()).dropped, 0, "there are no timers");
+    bench.settle(1, Settle::Ack);
+    assert_eq!(bench.path.books(bench.last_seq()).delivered, 1, "a leased message finishes its lease");
+    bench.settle(2, NACK);
+    assert_eq!(lease_at(&mut bench, 49, 1), [3], "2 was dropped, and what stands behind it in its key goes on");
+    assert_eq!(bench.dropped, [2]);
+    assert_eq!(bench.path.dropped_by(DropReason::Ttl), 1);
+    bench.settle(3, Settle::Release);
+    assert_eq!(lease_at(&mut bench, 50, 9), [4]);
+    let books = bench.path.books(bench.last_seq());
+    assert_eq!((books.delivered, books.dropped, books.depth, books.difference()), (1, 2, 1, 0), "P9");
+}
+
+#[test]
+fn p4_a_backlog_that_has_expired_goes_in_steps_and_takes_no_room() {
+    let mut bench = Bench::with_keys(&[0; 3000]);
+    for fact in &mut bench.facts {
+        (fact.expires_at_ms, fact.size_bytes) = (10, u32::MAX);
+    }
+    bench.cluster_ms = 10;
+    let limits = LeaseLimits { messages: 1, bytes: 1, steps: 1024, first_may_exceed_bytes: false };
+    for (dropped, end) in
+        [(1024, LeaseStop::StepsSpent), (2048, LeaseStop::StepsSpent), (3000, LeaseStop::NothingReady)]
+    {
+        let (leased, stop) = bench.lease_with(A, limits);
+        assert_eq!((leased.len(), stop, bench.dropped.len()), (0, end, dropped));
+    }
+    assert_eq!((bench.path.passed_over(), bench.path.books(bench.last_seq()).depth), (0, 0));
+}
+
+#[test]
+fn p8_an_expired_message_between_two_of_its_key_does_not_hold_up_a_call() {
+    let mut bench = Bench::with_keys(&[7, 7, 7]);
+    bench.facts[1].expires_at_ms = 10;
+    assert_eq!(lease_at(&mut bench, 0, 9), [1, 2, 3]);
+    bench.settle(1, NACK);
+    assert_eq!(lease_at(&mut bench, 10, 9), [1, 3]);
+    assert_eq!(bench.dropped, [2]);
+    assert_eq!(bench.lease(B, 9), [0; 0]);
+}
+
+#[test]
+fn p4_a_delayed_message_that_expires_before_it_is_due_is_dropped_when_it_is() {
+    let mut bench = Bench::with_keys(&[0, 0]);
+    bench.facts[0].expires_at_ms = 10;
+    bench.delay(&[(1, 20)]);
+    assert_eq!(lease_at(&mut bench, 0, 9), [2]);
+    assert_eq!(lease_at(&mut bench, 19, 9), [0; 0]);
+    assert_eq!((bench.path.delayed(), bench.dropped.len()), (1, 0));
+    assert_eq!(lease_at(&mut bench, 20, 9), [0; 0]);
+    assert_eq!((bench.path.delayed(), bench.dropped.len()), (0, 1));
+}
+
 #[test]
 fn p4_p9_a_purge_drops_all_of_any_backlog_by_arithmetic_and_what_was_offered_step_by_step() {
     // Goal: a million messages cost nothing, and what costs steps costs no more than the budget. Method: a backlog of
@@ -710,12 +941,16 @@ fn p4_p9_a_purge_drops_all_of_any_backlog_by_arithmetic_and_what_was_offered_ste
     assert_eq!(bench.books(), (1_000_000, 1, 999_997, 2));
     // Until it is done nothing is leased, nothing else moves, and a settle finds no delivery.
     assert_eq!(bench.lease(A, 9), [0; 0]);
-    let refused = bench.path.clone().seek(Seq::FIRST, bench.last_seq(), &mut 9, &mut Vec::new(), &mut Vec::new());
+    let refused =
+        bench.path.clone().seek(Seq::FIRST, bench.last_seq(), &bench, &mut 9, &mut Vec::new(), &mut Vec::new());
     assert_eq!(refused, Err(MoveUnderWay));
     let id = bench.live_id(5);
     assert_eq!(bench.settle_as(5, id, Settle::Ack), Err(SettleError::Unknown));
     assert_eq!(bench.path.next_due(0), Some(ClusterTime::ZERO));
-    bench.path.go_on(&mut 9, &mut Vec::new(), &mut bench.ended);
+    let (mut path, mut ended) = (bench.path.clone(), Vec::new());
+    path.go_on(&bench, &mut 9, &mut Vec::new(), &mut ended);
+    bench.path = path;
+    bench.ended.append(&mut ended);
     bench.path.check(bench.last_seq());
     assert_eq!(bench.books(), (1_000_000, 1, 999_999, 0));
     assert_eq!(bench.path.dropped_by(DropReason::Purge), 999_999);
@@ -827,4 +1062,72 @@ fn p4_a_full_window_moves_on_although_a_replay_stands_before_it() {
     assert_eq!(bench.lease(A, 9), [2], "1 may not be offered; nothing would move if 2 waited for it");
     bench.settle(2, Settle::Ack);
     assert_eq!(bench.lease(A, 9), [1]);
+}
+
+#[test]
+fn p4_p9_a_purge_drops_what_is_delayed_and_it_never_comes_unless_a_seek_brings_it_back() {
+    let mut bench = Bench::with_keys(&[7, 7, 0, 0]);
+    bench.delay(&[(1, 50), (3, 60)]);
+    assert_eq!(lease_at(&mut bench, 0, 9), [2, 4]);
+    let (count, moved) = bench.purge(3);
+    let told: Vec<_> = moved.iter().map(|range| (range.first.get(), range.count)).collect();
+    assert_eq!((count, told), (4, vec![(1, 1), (3, 1), (2, 1)]), "each that was passed is a step");
+    assert_eq!(bench.purge(9).0, 1);
+    assert_eq!((bench.books(), bench.path.delayed()), ((4, 0, 4, 0), 0));
+    assert_eq!(lease_at(&mut bench, 50, 9), [0; 0], "1 has fallen due, and is settled");
+    assert_eq!(bench.seek(1), (4, 0));
+    let again: Vec<_> = bench.lease_all(A).iter().map(|told| (told.0, told.1)).collect();
+    assert_eq!(again, [(1, Cause::Replayed), (2, Cause::Replayed), (4, Cause::Replayed)], "3 is not due yet");
+    assert_eq!((bench.books(), bench.path.delayed()), ((8, 0, 4, 4), 1));
+    assert_eq!(lease_at(&mut bench, 60, 9), [3]);
+}
+
+#[test]
+fn p4_p9_a_seek_drops_what_is_delayed_below_its_target_and_leaves_what_is_delayed_alone_on_its_way_back() {
+    let mut bench = Bench::with_keys(&[0; 6]);
+    bench.delay(&[(2, 50), (4, 60), (6, 70)]);
+    assert_eq!(lease_at(&mut bench, 0, 2), [1, 3]);
+    assert_eq!(bench.seek(5), (0, 2), "2 and 4; 1 and 3 are leased");
+    assert_eq!(lease_at(&mut bench, 0, 9), [5]);
+    assert_eq!((bench.books(), bench.path.delayed()), ((6, 0, 2, 4), 1));
+    bench.settle(5, Settle::Ack);
+    let (mut path, mut moved) = (bench.path.clone(), Vec::new());
+    let count = path.seek(Seq::new(5), bench.last_seq(), &bench, &mut 9, &mut moved, &mut Vec::new());
+    bench.path = path;
+    bench.check();
+    assert_eq!((count.unwrap().replayed, moved.len()), (1, 1), "5 only: 6 is owed already");
+    assert_eq!(bench.lease(A, 9), [5]);
+    assert_eq!(lease_at(&mut bench, 60, 9), [0; 0]);
+    assert_eq!(lease_at(&mut bench, 70, 9), [6]);
+}
+
+#[test]
+fn p4_what_has_fallen_due_before_a_seek_back_comes_at_once_in_the_order_of_sequences() {
+    let mut bench = Bench::with_keys(&[7, 7, 7]);
+    bench.delay(&[(1, 10)]);
+    assert_eq!(lease_at(&mut bench, 0, 9), [2, 3]);
+    bench.settle(2, Settle::Ack);
+    bench.settle(3, Settle::Ack);
+    assert_eq!(lease_at(&mut bench, 10, 9), [1]);
+    bench.settle(1, Settle::Ack);
+    // Whether it still stands in the schedule, for another path, makes no difference.
+    assert_eq!(bench.seek(1), (3, 0));
+    assert_eq!(bench.lease(A, 9), [1, 2, 3]);
+}
+
+#[test]
+fn p6_what_expires_above_the_position_is_not_replayed() {
+    let mut bench = Bench::with_keys(&[0; 3]);
+    bench.rules.max_passed_over = 2;
+    bench.facts[1].expires_at_ms = 10;
+    assert_eq!(bench.lease(A, 2), [1, 2]);
+    bench.settle(1, Settle::Ack);
+    bench.settle(2, NACK);
+    assert_eq!(bench.lease(A, 1), [2]);
+    assert_eq!(bench.lease(B, 1), [3]);
+    bench.settle(2, NACK);
+    assert_eq!(bench.seek(1), (1, 0));
+    assert_eq!(lease_at(&mut bench, 10, 9), [1], "2 had to make room, and had expired");
+    assert_eq!((bench.dropped.clone(), bench.books()), (vec![2], (4, 1, 1, 2)));
+    assert_eq!(bench.lease(A, 9), [0; 0]);
 }

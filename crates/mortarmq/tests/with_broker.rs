@@ -171,6 +171,34 @@ fn p6_what_was_acked_stays_acked_over_a_kill_and_the_rest_comes() {
 }
 
 #[test]
+fn p4_delayed_messages_come_in_time_over_a_kill_and_expired_ones_are_counted() {
+    // Goal: from the command line to the disk and back, a delay holds over a kill, and what expired is told. Method: one
+    // message for later, one for now, one that expires at once; a kill; then a consumer for two.
+    let (_folder, mut broker) = broker();
+    broker.rows(&["topics", "create", "orders", "--partitions", "1", "--set", "ttl_ms=600000"]);
+    broker.rows(&["pub", "orders", "later", "--delay", "4000"]);
+    let published = std::time::Instant::now();
+    broker.rows(&["pub", "orders", "stale", "--ttl", "1"]);
+    broker.rows(&["pub", "orders", "now"]);
+    broker.kill();
+    broker.restart();
+    let rows = broker.rows(&["sub", "orders", "--group", "g", "--count", "1"]);
+    assert!(rows.ends_with("\tnow\n"), "{rows}");
+    let standing = broker.run(&["trace", "orders", "0", "1"]).stderr;
+    let is_early = published.elapsed() < Duration::from_millis(3000);
+    assert!(!is_early || standing.ends_with("orders/g: scheduled\n"), "{standing}");
+    let rows = broker.rows(&["sub", "orders", "--group", "g", "--count", "1"]);
+    assert!(rows.ends_with("\tlater\n"), "{rows}");
+    assert!(published.elapsed() >= Duration::from_millis(3900), "it came after {:?}", published.elapsed());
+    let trace = broker.run(&["trace", "orders", "0", "2"]);
+    let dropped: Vec<_> =
+        columns(trace.stdout.lines().last().expect("an event")).iter().map(|it| it.to_string()).collect();
+    assert_eq!((dropped[3].as_str(), dropped[7].as_str()), ("dropped", "ttl"), "{}", trace.stdout);
+    assert!(trace.stderr.ends_with("orders/g: dropped\n"), "{}", trace.stderr);
+    assert_eq!(broker.rows(&["balance"]), "orders\tg\t3\t2\t1\t0\t0\t0\n");
+}
+
+#[test]
 fn p4_p9_groups_are_moved_purged_and_deleted_and_the_books_say_so_also_over_a_kill() {
     // Publishes 10 and acks them; goes back to 4 and takes those again, over a kill; skips, purges, deletes.
     let (_folder, mut broker) = broker();

@@ -242,6 +242,11 @@ impl Node {
                 Effect::PathMoved(path) => {
                     self.attention.insert(path);
                 }
+                Effect::TopicMoved(topic) => {
+                    if let Some(topic) = self.shard.state().topics.get(&topic) {
+                        self.attention.extend(topic.paths.values());
+                    }
+                }
             }
         }
         if work.is_empty() {
@@ -290,8 +295,8 @@ fn answer(outcome: Outcome) -> Result<Answer, Failure> {
 pub(crate) fn keep(recent: &mut Recent, append: AppendEffect, epoch: Epoch, published_at: WallTime, ticket: u64) {
     let position = Position { epoch, commit_index: append.commit_index };
     let stored = Stored { seq: append.seq, position, published_at, record: append.record };
-    let (key_hash, size_bytes) = (append.key_hash, append.payload_bytes);
-    let fact = Fact { key_hash, size_bytes, expires_at_ms: 0 };
+    let (key_hash, size_bytes, expires_at_ms) = (append.key_hash, append.payload_bytes, append.expires_at_ms);
+    let fact = Fact { key_hash, size_bytes, expires_at_ms };
     recent.push(append.topic, append.partition, stored, fact, ticket);
 }
 
@@ -306,7 +311,7 @@ pub(crate) fn append_work(append: &AppendEffect, epoch: Epoch, published_at: Wal
         published_at,
         key_hash: append.key_hash,
         payload_bytes: append.payload_bytes,
-        expires_at_ms: 0,
+        expires_at_ms: append.expires_at_ms,
         record: append.record.clone(),
     })
 }

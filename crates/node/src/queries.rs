@@ -321,7 +321,8 @@ impl Node {
         for payload in payloads {
             let event = LedgerEvent::decode(payload)
                 .map_err(|error| Failure::new(ErrorCode::Internal, format!("the ledger cannot be read: {error}")))?;
-            events.extend(event.of_message(seq).map(|event| ledger_event(self.shard.state(), &reading.name, &event)));
+            let Some(event) = event.of_message(seq) else { continue };
+            events.push(ledger_event(self.shard.state(), &reading.name, &event));
         }
         let mut standing = trace::standing(self.shard.state(), reading.topic, reading.partition, seq);
         for row in &mut standing {

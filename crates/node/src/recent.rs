@@ -8,8 +8,10 @@
 use bytes::Bytes;
 use mortarmq_delivery::Fact;
 use mortarmq_storage::StoredRecord;
-use mortarmq_types::{Partition, Position, Seq, TopicIncarnation, WallTime};
+use mortarmq_types::{ClusterTime, Partition, Position, Seq, TopicIncarnation, WallTime};
 use std::collections::{BTreeMap, VecDeque};
+
+use crate::stretches::useful;
 
 /// A stored message.
 #[derive(Clone, Debug)]
@@ -118,17 +120,18 @@ impl Recent {
         records.get(place_of(records, seq)?).map(|kept| &kept.stored)
     }
 
-    /// The facts of consecutive messages from `from` on, at most `most`; `None` if that message is not here.
+    /// The facts of consecutive messages from `from` on, as [`useful`] takes them; `None` if that message is not here.
     pub(crate) fn facts(
         &self,
         topic: TopicIncarnation,
         partition: Partition,
         from: Seq,
         most: usize,
+        now: ClusterTime,
     ) -> Option<Vec<Fact>> {
         let records = self.partitions.get(&(topic, partition))?;
         let place = place_of(records, from).filter(|place| *place < records.len())?;
-        Some(records.range(place..).take(most).map(|kept| kept.fact).collect())
+        Some(useful(records.range(place..).map(|kept| kept.fact), most, now))
     }
 
     /// The first sequence of a partition that is here.

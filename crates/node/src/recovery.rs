@@ -176,7 +176,11 @@ impl NodeRecovery {
                     self.unwritten.recent.drop_topic(topic);
                 }
                 // Nobody was connected to the process that is gone: what it had to send and tell is void.
-                Effect::Deliver(_) | Effect::PathDeleted(_) | Effect::MemberEnded { .. } | Effect::PathMoved(_) => {}
+                Effect::Deliver(_)
+                | Effect::PathDeleted(_)
+                | Effect::MemberEnded { .. }
+                | Effect::PathMoved(_)
+                | Effect::TopicMoved(_) => {}
             }
         }
         Ok(())

@@ -22,7 +22,10 @@ pub(crate) fn failure(refusal: &Refusal) -> Failure {
         Refusal::SeqGap { .. } => ErrorCode::SeqGap,
         Refusal::SeqExpired { .. } => ErrorCode::SeqExpired,
         Refusal::SeqReused { .. } | Refusal::SeqInvalid => ErrorCode::ProducerSeqInvalid,
-        Refusal::ProducerQuota { .. } | Refusal::CatalogQuota { .. } => ErrorCode::QuotaExceeded,
+        Refusal::ProducerQuota { .. } | Refusal::CatalogQuota { .. } | Refusal::DelayQuota { .. } => {
+            ErrorCode::QuotaExceeded
+        }
+        Refusal::DelayedFull { .. } => ErrorCode::Backpressure,
         Refusal::MemberLimit { .. } => ErrorCode::GroupMemberLimit,
     };
     let advice = match refusal {
@@ -30,10 +33,14 @@ pub(crate) fn failure(refusal: &Refusal) -> Failure {
         Refusal::UnknownMember | Refusal::UnknownGroup => "; subscribe again",
         Refusal::SeqGap { .. } => "; publish the missing number first, or start a new producer",
         Refusal::SeqExpired { .. } => "; start a new producer",
+        Refusal::DelayedFull { .. } | Refusal::DelayQuota { .. } => {
+            "; nothing was stored: retry when some are delivered"
+        }
         Refusal::ProducerQuota { .. } => "; publish with fewer producers, or without producer numbers",
         _ => "",
     };
-    Failure::new(code, format!("{refusal}{advice}"))
+    let retry_after_ms = if code == ErrorCode::Backpressure { DELAYED_RETRY_AFTER_MS } else { 0 };
+    Failure { retry_after_ms, ..Failure::new(code, format!("{refusal}{advice}")) }
 }
 
 /// The failure of a request whose command was proposed and whose result is not known (failure rule 6).
@@ -61,5 +68,7 @@ pub fn settle_code(code: SettleCode) -> Option<ErrorCode> {
     }
 }
 
+/// Delayed messages leave when they are due and taken: soon, but not at once.
+const DELAYED_RETRY_AFTER_MS: u32 = 1000;
 /// About the time in which a few batches are written.
 const RETRY_AFTER_MS: u32 = 20;

@@ -3,7 +3,8 @@
 
 use mortarmq_delivery::Fact;
 use mortarmq_shard::Stretch;
-use mortarmq_types::{Partition, PathId, Seq};
+use mortarmq_shard::command::STEPS_MAX;
+use mortarmq_types::{ClusterTime, Partition, PathId, Seq};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// Entries read at once.
@@ -31,14 +32,14 @@ struct Ahead {
 }
 
 impl Stretches {
-    /// The facts from `position` on, at most `most`; `None` if none are there yet.
-    pub(crate) fn stretch(&mut self, place: Place, position: Seq, most: usize) -> Option<Stretch> {
+    /// The facts from `position` on, as [`useful`] takes them; `None` if none are there yet.
+    pub(crate) fn stretch(&mut self, place: Place, position: Seq, most: usize, now: ClusterTime) -> Option<Stretch> {
         let ahead = self.places.get_mut(&place)?;
         ahead.drop_below(position);
         if ahead.facts.is_empty() || ahead.first != position {
             return None;
         }
-        let facts = ahead.facts.iter().take(most).copied().collect();
+        let facts = useful(ahead.facts.iter().copied(), most, now);
         Some(Stretch { partition: place.1, first: position, facts })
     }
 
@@ -114,6 +115,18 @@ impl Stretches {
     pub(crate) fn forget_path(&mut self, path: PathId) {
         self.places.retain(|(held, _), _| *held != path);
     }
+}
+
+/// As many facts as hold `most` messages that can be leased, and no more than one command can look at: those that have
+/// expired are only dropped on the way.
+pub(crate) fn useful(facts: impl Iterator<Item = Fact>, most: usize, now: ClusterTime) -> Vec<Fact> {
+    let mut left = most;
+    let is_wanted = |fact: &Fact| {
+        let is_wanted = left > 0;
+        left = left.saturating_sub(usize::from(!fact.has_expired(now)));
+        is_wanted
+    };
+    facts.take(STEPS_MAX as usize).take_while(is_wanted).collect()
 }
 
 impl Ahead {

@@ -314,11 +314,46 @@ fn what_this_version_does_not_have_is_refused_by_name() {
     let refused = client.err();
     assert_eq!(refused.code, Some(ErrorCode::InvalidTopic));
     assert!(refused.text.contains("exclusive"), "{}", refused.text);
-    let delayed = PublishOptions { delay_ms: Some(5), ..PublishOptions::default() };
-    client.send(|out| publish_frame_with(out, topic, (0, 0), b"", b"x", delayed));
+    let keyed = PublishOptions { idempotency_key: Some(b"once"), ..PublishOptions::default() };
+    client.send(|out| publish_frame_with(out, topic, (0, 0), b"", b"x", keyed));
     let refused = client.closing_err();
     assert_eq!(refused.code, Some(ErrorCode::MalformedPayload));
-    assert!(refused.text.contains("delay_ms"), "{}", refused.text);
+    assert!(refused.text.contains("idempotency key"), "{}", refused.text);
+    node.stop();
+}
+
+#[test]
+fn p4_publishes_with_a_delay_and_a_life_come_late_or_never() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let node = start(folder.path());
+    let mut client = Client::connect(node.addresses().client);
+    let topic = client.declare("orders", ONE_PARTITION);
+    let options = |delay_ms, ttl_ms| PublishOptions { delay_ms, ttl_ms, idempotency_key: None };
+    client.send(|out| publish_frame_with(out, topic, (9, 1), b"", b"late", options(Some(300), None)));
+    client.send(|out| publish_frame_with(out, topic, (9, 2), b"", b"stale", options(Some(200), Some(1))));
+    assert_eq!((client.published().seq.get(), client.published().seq.get()), (1, 2), "sequences are given at once");
+    client.send(|out| {
+        let mut body = BytesMut::new();
+        write_body(&mut body, b"", None, b"batch").expect("within the limits");
+        let (body, _) = RecordBody::parse(&body, false).expect("within the limits");
+        let records = [PublishRecord { body, options: options(Some(100), None) }];
+        let (partition, producer_id) = (Partition::ANY, mortarmq_types::ProducerId::new(9));
+        let batch = PublishBatch {
+            topic_id: topic,
+            partition,
+            producer_id,
+            first_producer_seq: mortarmq_types::ProducerSeq::new(3),
+            records: List::from(&records[..]),
+        };
+        batch.encode(out).expect("it fits");
+    });
+    assert_eq!(client.ok().0, Op::PublishBatch);
+    client.send(|out| publish_frame_with(out, topic, (9, 1), b"", b"late", options(Some(300), None)));
+    let repeated = client.published();
+    assert_eq!((repeated.seq.get(), repeated.deduplicated), (1, true), "P3");
+    client.subscribe(topic, "g", u16::MAX);
+    let values: Vec<Vec<u8>> = (0..2).map(|_| client.message().value.to_vec()).collect();
+    assert_eq!(values, [b"batch".to_vec(), b"late".to_vec()], "by due time, and what expired never");
     node.stop();
 }
 

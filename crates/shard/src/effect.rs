@@ -33,6 +33,8 @@ pub enum Effect {
     },
     /// Deliveries of a path ended by themselves or by a settle: credit may be free, retries may be ready.
     PathMoved(PathId),
+    /// Delayed messages of a topic are due: its paths may have something to deliver.
+    TopicMoved(TopicIncarnation),
 }
 
 /// A message to append.
@@ -50,6 +52,8 @@ pub struct AppendEffect {
     pub key_hash: KeyHash,
     /// For the index: bytes of key, headers and value.
     pub payload_bytes: u32,
+    /// For the index: when the message loses its worth, cluster time in milliseconds; 0 = never.
+    pub expires_at_ms: u64,
     /// The encoded record, sharing the batch's memory.
     pub record: Bytes,
 }

@@ -1,9 +1,11 @@
 //! What a partition remembers of its newest messages, so that a path can place and order them without reading a disk.
 
 use crate::command::Stretch;
+use crate::schedule::Schedule;
 use imbl::Vector;
-use mortarmq_delivery::{Fact, Facts};
-use mortarmq_types::Seq;
+use mortarmq_delivery::{Delayed, DuePosition, Fact, Facts};
+use mortarmq_types::{ClusterTime, Seq};
+use std::ops::Range;
 
 /// Facts of the newest messages of a partition, consecutive up to its last sequence.
 ///
@@ -102,13 +104,15 @@ impl FactWindow {
     }
 }
 
-/// The facts that one `Deliver` can use: those that came with it, and those the partition remembers.
+/// What one `Deliver` can use: the facts that came with it and those the partition remembers, and what is delayed.
 #[derive(Clone, Copy, Debug)]
 pub struct FactView<'a> {
     /// What came with the command, if it speaks of this partition.
     pub stretch: Option<&'a Stretch>,
     /// What the partition remembers.
     pub window: &'a FactWindow,
+    /// What of the partition is delayed.
+    pub schedule: &'a Schedule,
 }
 
 impl Facts for FactView<'_> {
@@ -119,12 +123,29 @@ impl Facts for FactView<'_> {
             stretch.facts.get(usize::try_from(place).ok()?).copied()
         })
     }
+
+    fn due_of(&self, seq: Seq) -> Option<ClusterTime> {
+        self.schedule.due_of(seq)
+    }
+
+    fn next_delayed(&self, after: DuePosition) -> Option<Delayed> {
+        self.schedule.next_after(after)
+    }
+
+    fn first_delayed(&self, among: Range<Seq>) -> Option<DuePosition> {
+        self.schedule.first_among(among)
+    }
+
+    fn last_delayed(&self, among: Range<Seq>) -> Option<DuePosition> {
+        self.schedule.last_among(among)
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::{FactView, FactWindow};
     use crate::command::Stretch;
+    use crate::schedule::Schedule;
     use mortarmq_delivery::{Fact, Facts as _};
     use mortarmq_types::{KeyHash, Partition, Seq};
 
@@ -141,7 +162,7 @@ mod tests {
         }
         assert_eq!(window.base(), Seq::new(3));
         let stretch = Stretch { partition: Partition::ZERO, first: Seq::new(1), facts: vec![fact(1), fact(2)] };
-        let view = FactView { stretch: Some(&stretch), window: &window };
+        let view = FactView { stretch: Some(&stretch), window: &window, schedule: &Schedule::default() };
         let sizes: Vec<Option<u32>> =
             (0..=6).map(|number| view.fact(Seq::new(number)).map(|fact| fact.size_bytes)).collect();
         assert_eq!(sizes, [None, Some(1), Some(2), Some(3), Some(4), Some(5), None]);

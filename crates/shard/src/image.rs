@@ -169,7 +169,7 @@ impl Loading {
         body.finish()?;
         for number in 0..partitions {
             let mut body = reader.section(Section::Partition(id, Partition::new(number)))?;
-            found.partitions.push(Arc::new(topic::take_partition(&mut body)?));
+            found.partitions.push(Arc::new(topic::take_partition(&mut body, &self.head)?));
             body.finish()?;
         }
         let mut body = reader.section(Section::Producers(id))?;
@@ -197,7 +197,7 @@ impl Loading {
         }
         for (number, partition) in (0..).zip(&of_topic.partitions) {
             let mut body = reader.section(Section::PathPartition(id, Partition::new(number)))?;
-            let taken = path::take_partition(&mut body, partition.last_seq, &self.head)?;
+            let taken = path::take_partition(&mut body, partition, &self.head)?;
             body.finish()?;
             found.partitions.push(taken);
         }
@@ -263,6 +263,8 @@ impl Loading {
 
     fn into_state(self) -> State {
         let head = self.head;
+        let partitions = self.topics.values().flat_map(|topic| &topic.partitions);
+        let delayed: usize = partitions.map(|partition| partition.schedule.len()).sum();
         let mut state = State {
             commit_index: head.commit_index,
             epoch: head.epoch,
@@ -278,6 +280,8 @@ impl Loading {
             last_topic: head.last_topic,
             last_path: head.last_path,
             timers: crate::state::timers::Timers::default(),
+            delays: crate::state::timers::Timers::default(),
+            delayed: delayed as u64,
             ending: head.ending,
             partitions_total: self.partitions_total,
         };

@@ -13,7 +13,7 @@
 //! | first_delivery | 8 | the delivery of the first; the others follow. 0 if no delivery is meant (dropped, replayed) |
 //! | attempt | 4 | of each |
 //! | member | 8 | who held it |
-//! | previous | 8 | the delivery that this one follows (leased, runs of one only); 0 for none |
+//! | previous | 8 | the delivery that this one follows (leased, dropped; runs of one only); 0 for none |
 //! | time, wall | 8, 8 | cluster time of the batch; the leader's wall clock, for display |
 //! | commit_index, epoch | 8, 8 | the command |
 //! | detail | n | UTF-8: the error text of a nack; of a dead message, where its dead letter is, and the error text |
@@ -176,17 +176,14 @@ impl LedgerEvent {
     #[must_use]
     pub fn of_message(&self, seq: Seq) -> Option<Self> {
         let place = seq.get().checked_sub(self.first_seq.get()).filter(|place| *place < u64::from(self.count))?;
-        let first_delivery = match self.first_delivery {
-            DeliveryId::ZERO => DeliveryId::ZERO,
-            first => DeliveryId::new(first.get().checked_add(place)?),
-        };
+        let first_delivery = self.delivery_after(place)?;
         Some(Self { first_seq: seq, count: 1, first_delivery, ..self.clone() })
     }
 
     /// Takes the event behind this one in, if it only goes on with it.
     pub fn absorb(&mut self, next: &Self) -> bool {
         let follows = next.first_seq.get() == self.first_seq.get() + u64::from(self.count)
-            && next.first_delivery.get() == self.first_delivery.get() + u64::from(self.count);
+            && Some(next.first_delivery) == self.delivery_after(u64::from(self.count));
         let alike = self.kind == next.kind
             && self.path == next.path
             && self.attempt == next.attempt
@@ -199,6 +196,14 @@ impl LedgerEvent {
             self.count += next.count;
         }
         follows && alike
+    }
+
+    /// The delivery of a later message of the run; where none is meant, it has none either.
+    fn delivery_after(&self, place: u64) -> Option<DeliveryId> {
+        match self.first_delivery {
+            DeliveryId::ZERO => Some(DeliveryId::ZERO),
+            first => first.get().checked_add(place).map(DeliveryId::new),
+        }
     }
 }
 
@@ -275,6 +280,19 @@ mod tests {
         assert_eq!(second.first_delivery, DeliveryId::new(11));
         assert_eq!(run.of_message(Seq::new(5)), None);
         assert_eq!(run.of_message(Seq::new(2)), None);
+    }
+
+    #[test]
+    fn p4_messages_that_were_dropped_one_after_the_other_are_one_event() {
+        let kind = LedgerKind::Dropped(DropReason::Ttl);
+        let dropped = |seq| LedgerEvent { kind, member: MemberId::ZERO, ..event(seq, 0) };
+        let mut run = dropped(3);
+        assert!(run.absorb(&dropped(4)) && !run.absorb(&dropped(6)));
+        assert_eq!((run.count, LedgerEvent::decode(run.encode())), (2, Ok(run.clone())));
+        let second = run.of_message(Seq::new(4)).expect("the run holds message 4");
+        assert_eq!((second.kind, second.first_delivery), (kind, DeliveryId::ZERO));
+        let delivered = LedgerEvent { previous: DeliveryId::new(9), ..dropped(5) };
+        assert!(!run.absorb(&delivered), "its last delivery is its own");
     }
 
     #[test]

@@ -167,6 +167,20 @@ pub enum Refusal {
         /// The limit.
         limit: u64,
     },
+    /// The partition has as many delayed messages as it may.
+    #[error("partition {partition} has as many delayed messages as it may ({limit})")]
+    DelayedFull {
+        /// The partition.
+        partition: Partition,
+        /// The limit, `max_delayed_per_partition`.
+        limit: u64,
+    },
+    /// The shard keeps as many entries of producers and delayed messages as it may.
+    #[error("the shard keeps as many producers and delayed messages as it may ({limit} entries)")]
+    DelayQuota {
+        /// The limit.
+        limit: u64,
+    },
     /// A group has as many members as it may.
     #[error("a group has at most {limit} members")]
     MemberLimit {

@@ -64,7 +64,7 @@ settings! {
     RetentionMs = 1, "retention_ms", Topic, Range::Only(0, "messages are kept until the topic is deleted"), 0, "How long messages are kept; 0 = for ever.";
     RetentionBytes = 2, "retention_bytes", Topic, Range::Only(0, "messages are kept until the topic is deleted"), 0, "Bytes kept per partition; 0 = no limit.";
     KeepSettled = 3, "keep_settled", Topic, Range::OnlyBool(true, "settled messages are kept"), 1, "Whether settled messages stay.";
-    TtlMs = 4, "ttl_ms", Topic, Range::Only(0, "messages do not expire"), 0, "Life of messages without their own; 0 = none.";
+    TtlMs = 4, "ttl_ms", Topic, Range::Between(0, AGE_MAX_MS), 0, "Life of messages without their own; 0 = none.";
     MaxMessageBytes = 5, "max_message_bytes", Topic, Range::Between(1, 16 * 1024 * 1024 - 1024), 1_048_576, "Largest value of a message.";
     LeaseMs = 32, "lease_ms", Group, Range::Between(1000, 43_200_000), 30_000, "How long a delivery may stay unsettled.";
     MaxAttempts = 33, "max_attempts", Group, Range::Between(0, 1000), 5, "Attempts before a message is dead; 0 = no limit.";
@@ -80,6 +80,9 @@ settings! {
     ExpireIdleMs = 43, "expire_idle_ms", Group, Range::Only(0, "groups do not expire"), 0, "Unused that long, a group goes; 0 = never.";
     Type = 44, "type", Group, Range::OnlyWord("shared"), 0, "How members share partitions.";
 }
+
+/// The longest delay and the longest life of a message, in milliseconds: a hundred years.
+pub const AGE_MAX_MS: u64 = 3_153_600_000_000;
 
 /// Whether a setting belongs to topics or groups. Group keys given on a topic are the defaults of its groups.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -267,13 +270,15 @@ pub struct Defaults {
     pub producer_window: u32,
     /// A producer silent that long is forgotten.
     pub producer_idle_ms: u64,
-    /// Entries of producers and of passed-over messages that the shard keeps.
+    /// Entries of producers and of delayed messages that the shard keeps.
     pub state_entries_max: u64,
     /// The size at which a new segment or ledger file is begun.
     ///
     /// # Units
     /// Bytes.
     pub segment_max_bytes: u64,
+    /// Delayed messages that a partition keeps.
+    pub max_delayed_per_partition: u64,
 }
 
 impl Defaults {
@@ -284,6 +289,7 @@ impl Defaults {
         producer_idle_ms: 86_400_000,
         state_entries_max: 8_000_000,
         segment_max_bytes: 64 << 20,
+        max_delayed_per_partition: 1_000_000,
     };
 }
 
@@ -352,7 +358,7 @@ fn overlay(base: impl Fn(Setting) -> u64, patch: &SettingsPatch) -> [u64; Settin
 
 #[cfg(test)]
 mod tests {
-    use super::{Scope, Setting, SettingError, SettingsPatch};
+    use super::{AGE_MAX_MS, Scope, Setting, SettingError, SettingsPatch};
     use serde_json::{Value, json};
 
     fn patch(value: &Value, scope: Scope) -> Result<SettingsPatch, SettingError> {
@@ -364,7 +370,6 @@ mod tests {
         for (key, value) in [
             ("max_acked_ahead", json!(5)),
             ("retention_ms", json!(3_600_000)),
-            ("ttl_ms", json!(1)),
             ("keep_settled", json!(false)),
             ("type", json!("exclusive")),
         ] {
@@ -385,6 +390,8 @@ mod tests {
         let good = patch(&json!({"order": "none", "lease_ms": 1000}), Scope::Group).expect("in range");
         assert_eq!(good.get(Setting::Order), Some(0));
         assert_eq!(good.get(Setting::LeaseMs), Some(1000));
+        let ttl = |ttl_ms: u64| patch(&json!({ "ttl_ms": ttl_ms }), Scope::Topic);
+        assert!(ttl(0).is_ok() && ttl(1).is_ok() && ttl(AGE_MAX_MS).is_ok() && ttl(AGE_MAX_MS + 1).is_err());
     }
 
     #[test]

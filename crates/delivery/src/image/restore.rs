@@ -7,6 +7,7 @@ use mortarmq_types::{Cause, DeliveryId, KeyHash, Seq};
 use super::ImageError;
 use crate::{
     entry::{Entry, State},
+    key_order::Ahead,
     path_partition::PathPartition,
     rules::Order,
     runs::Kind,
@@ -28,25 +29,29 @@ impl PathPartition {
 
     /// Makes the indexes of these entries.
     fn index(&mut self, entries: &[(Seq, Entry)]) -> Result<(), ImageError> {
-        let (mut keyed, mut ready, mut schedule) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut keyed, mut heads, mut schedule) = (Vec::new(), Vec::new(), Vec::new());
         let (mut deadlines, mut holders, mut held) = (Vec::new(), Vec::new(), Vec::new());
         let mut leased_keys = Vec::new();
-        let mut ahead: BTreeMap<KeyHash, &Entry> = BTreeMap::new();
+        let mut ahead: BTreeMap<KeyHash, Ahead<'_>> = BTreeMap::new();
         for (seq, entry) in entries {
             let key = entry.key_hash;
-            let mut before = None;
+            let mut is_first = true;
             if self.has_queue(key) {
                 keyed.push((key, *seq));
-                before = ahead.insert(key, entry);
+                let before = ahead.entry(key).or_default();
+                is_first = before.is_empty();
+                if !before.leads(entry) {
+                    return Err(ImageError::Field { field: "ordered", found: 1 });
+                }
+                before.push(entry);
             }
             match &entry.state {
-                State::Waiting if before.is_none() => ready.push((key, *seq)),
+                State::Waiting if is_first => heads.push((key, (entry.due, *seq))),
                 State::Waiting => {}
                 State::Held => held.push(*seq),
                 State::Scheduled { due } => schedule.push((*due, *seq)),
                 State::Leased(lease) => {
-                    let is_behind = before.is_some_and(|ahead| !ahead.may_precede(lease));
-                    if lease.ordered && (self.order == Order::None || is_behind) {
+                    if lease.ordered && self.order == Order::None {
                         return Err(ImageError::Field { field: "ordered", found: 1 });
                     }
                     if lease.ordered && self.has_queue(key) {
@@ -59,9 +64,9 @@ impl PathPartition {
         }
         self.keyed = keyed.into_iter().collect();
         self.leased_keys = leased_keys.into_iter().collect();
-        // The head of a key is not ready while something behind it, leased before it came back, still is.
-        let is_free = |(key, _): &(KeyHash, Seq)| self.leased_of_key(*key).is_none();
-        self.ready = ready.into_iter().filter(is_free).map(|(_, seq)| seq).collect();
+        // The head of a key is not ready while something behind it is leased, since before it came.
+        heads.retain(|(key, _)| self.leased_of_key(*key).is_none());
+        self.ready = heads.into_iter().map(|(_, place)| place).collect();
         self.schedule = schedule.into_iter().collect();
         self.deadlines = deadlines.into_iter().collect();
         self.holders = holders.into_iter().collect();
@@ -74,7 +79,9 @@ impl PathPartition {
         // Each is at most a quarter of what 64 bits hold, and `ahead` counts messages between position and replay_end.
         let dropped = self.dropped_by.iter().sum::<u64>();
         let settled = u128::from(self.delivered) + u128::from(dropped) + u128::from(self.dlq);
-        let owed = u128::from(self.replay_end.above(self.position) - self.ahead) + self.entries.len() as u128;
+        let owed = u128::from(self.replay_end.above(self.position) - self.ahead)
+            + self.entries.len() as u128
+            + u128::from(self.delayed);
         if settled + owed != u128::from(self.replay_end.above(self.start)) + u128::from(self.again) {
             return Err(ImageError::Field { field: "delivered", found: self.delivered });
         }

@@ -8,7 +8,7 @@ use mortarmq_types::{
 use super::{IMAGE_VERSION, ImageError, NUMBER_MAX, PathPartition};
 use crate::{
     entry::{Lease, State},
-    lease::{Fact, Facts, LeaseLimits, LeaseRequest},
+    lease::{DuePosition, Fact, Facts, Handed, LeaseLimits, LeaseRequest},
     moves::{MoveKind, Moving},
     rules::{Grant, Now, Order, PathRules},
     runs::Kind,
@@ -49,7 +49,7 @@ fn path() -> PathPartition {
         granted_at: GRANTED_AT,
     };
     let (mut path, mut last_delivery_id) = (PathPartition::new(Seq::FIRST), DeliveryId::ZERO);
-    path.lease(&request, &RULES, &Keys, &mut last_delivery_id, &mut Vec::new());
+    path.lease(&request, &RULES, &Keys, &mut last_delivery_id, &mut Handed::default());
     let nack = Settle::Nack { delay_ms: 0 };
     let settles = [(2, Settle::Ack), (3, Settle::Release), (4, Settle::Ack), (5, nack), (9, Settle::Hold)];
     for (seq, how) in settles {
@@ -63,9 +63,9 @@ fn path() -> PathPartition {
 fn moved() -> PathPartition {
     let (mut path, id) = (path(), DeliveryId::new(6));
     let (moved, ended) = (&mut Vec::new(), &mut Vec::new());
-    path.seek(Seq::FIRST, LAST_SEQ, &mut 100, moved, ended).expect("nothing moves");
+    path.seek(Seq::FIRST, LAST_SEQ, &Keys, &mut 100, moved, ended).expect("nothing moves");
     path.settle(Seq::new(6), id, Settle::Ack, &RULES, NOW, ended).expect("it is leased");
-    path.purge(LAST_SEQ, &mut 0, moved, ended);
+    path.purge(LAST_SEQ, &Keys, &mut 0, moved, ended);
     path.check(LAST_SEQ);
     path
 }
@@ -124,6 +124,18 @@ fn damage_that_a_checksum_would_not_show_is_named_by_field() {
     assert_eq!(refused(|path| path.position = Seq::new(4)), "delivered");
     assert_eq!(refused(|path| path.replay_end = Seq::new(NUMBER_MAX + 1)), "replay_end");
     assert_eq!(refused(|path| path.delivered += 1), "delivered");
+    assert_eq!(refused(|path| path.delayed = 1), "delivered");
+    assert_eq!(refused(|path| path.delayed = 10), "delayed");
+    assert_eq!(refused(|path| path.due_start = Seq::ZERO), "due_start");
+    assert_eq!(refused(|path| path.due_start = Seq::new(11)), "due_start");
+    assert_eq!(refused(|path| path.due_position.due = ClusterTime::new(5)), "due_seq");
+    assert_eq!(refused(|path| path.due_position.seq = Seq::FIRST), "due_seq");
+    assert_eq!(refused(|path| path.entry_mut(Seq::new(1)).due = ClusterTime::new(5)), "fell_due", "nothing did");
+    let delivered_before = |path: &mut PathPartition| {
+        path.due_position = DuePosition { due: ClusterTime::new(5), seq: Seq::FIRST };
+        path.entry_mut(Seq::new(3)).due = ClusterTime::new(5);
+    };
+    assert_eq!(refused(delivered_before), "fell_due");
     assert_eq!(refused(|path| path.dropped_by[2] = 1), "delivered");
     assert_eq!(refused(|path| path.dropped_by[2] = u64::MAX), "dropped");
     assert_eq!(refused(|path| path.dlq = 1), "delivered");
@@ -168,7 +180,7 @@ fn p6_what_was_set_going_goes_on_after_a_restart() {
     assert_eq!(restored, moved());
     assert_eq!(restored.reached(), Seq::new(11));
     let (mut moved, mut ended) = (Vec::new(), Vec::new());
-    restored.go_on(&mut 100, &mut moved, &mut ended);
+    restored.go_on(&Keys, &mut 100, &mut moved, &mut ended);
     restored.check(LAST_SEQ);
     assert!(!restored.is_moving());
     let books = restored.books(LAST_SEQ);
@@ -218,9 +230,9 @@ fn damage_everywhere(whole: &Bytes) -> u32 {
             assert_eq!(encoded(&changed), bytes[..bytes.len() - rest.len()], "byte {place} changed by {change}");
             let last_seq = Seq::new(changed.reached().get() - 1);
             changed.check(last_seq);
-            changed.go_on(&mut 3, &mut Vec::new(), &mut Vec::new());
+            changed.go_on(&Keys, &mut 3, &mut Vec::new(), &mut Vec::new());
             changed.check(last_seq);
-            changed.go_on(&mut 100, &mut Vec::new(), &mut Vec::new());
+            changed.go_on(&Keys, &mut 100, &mut Vec::new(), &mut Vec::new());
             changed.check(last_seq);
             let late = Now { cluster: ClusterTime::MAX, lease: LeaseTime::MAX };
             changed.end_due(late, &mut 100, &RULES, &mut Vec::new());

@@ -7,7 +7,7 @@ use mortarmq_types::{Attempt, Cause, ClusterTime, DeliveryId, KeyHash, LeaseTime
 use super::PathPartition;
 use crate::{
     entry::State,
-    lease::{Fact, Facts, LeaseLimits, LeaseRequest},
+    lease::{DuePosition, Fact, Facts, Handed, LeaseLimits, LeaseRequest},
     moves::{MoveKind, Moving},
     rules::{Grant, Now, Order, PathRules},
     runs::Kind,
@@ -46,7 +46,7 @@ fn path() -> PathPartition {
         granted_at: Position::default(),
     };
     let (mut path, mut last_delivery_id) = (PathPartition::new(Seq::FIRST), DeliveryId::ZERO);
-    path.lease(&request, &rules, &Keys, &mut last_delivery_id, &mut Vec::new());
+    path.lease(&request, &rules, &Keys, &mut last_delivery_id, &mut Handed::default());
     for (seq, how) in [(2, Settle::Ack), (3, Settle::Release), (5, Settle::Nack { delay_ms: 0 })] {
         path.settle(Seq::new(seq), DeliveryId::new(seq), how, &rules, now, &mut Vec::new()).expect("it is leased");
     }
@@ -78,7 +78,7 @@ fn check_finds_a_replay_that_is_not_what_it_was() {
     assert_found("invariant 1, P10", |path| path.replay_end = seq(8));
     let found = |promise: &str, damage: fn(&mut PathPartition)| {
         assert_found(promise, |path| {
-            path.seek(seq(1), LAST_SEQ, &mut 100, &mut Vec::new(), &mut Vec::new()).expect("nothing moves");
+            path.seek(seq(1), LAST_SEQ, &Keys, &mut 100, &mut Vec::new(), &mut Vec::new()).expect("nothing moves");
             path.check(LAST_SEQ);
             damage(path);
         });
@@ -113,9 +113,9 @@ fn check_finds_a_retry_without_a_time_and_a_time_without_a_retry() {
 fn check_finds_queues_and_ready_messages_that_are_wrong() {
     assert_found("invariant 4", |path| assert!(path.keyed.remove(&(KeyHash::new(2), seq(8)))));
     assert_found("invariant 4", |path| assert!(path.keyed.insert((KeyHash::new(9), seq(8)))));
-    assert_found("invariant 5, P8", |path| assert!(path.ready.insert(seq(8))));
-    assert_found("invariant 5, P8", |path| assert!(path.ready.remove(&seq(3))));
-    assert_found("invariant 5", |path| assert!(path.ready.insert(seq(2))));
+    assert_found("invariant 5, P8", |path| assert!(path.ready.insert((ClusterTime::ZERO, seq(8)))));
+    assert_found("invariant 5, P8", |path| assert!(path.ready.remove(&(ClusterTime::ZERO, seq(3)))));
+    assert_found("invariant 5", |path| assert!(path.ready.insert((ClusterTime::ZERO, seq(2)))));
 }
 
 #[test]
@@ -124,6 +124,24 @@ fn check_finds_a_message_that_overtook_its_key() {
         let held = *path.entry(seq(1)).lease().expect("it is leased");
         path.forget_lease(seq(1), &held);
         path.entry_mut(seq(1)).state = State::Waiting;
+    });
+}
+
+#[test]
+fn check_finds_a_delayed_message_that_was_lost_or_came_twice() {
+    let at = DuePosition { due: ClusterTime::new(5), seq: seq(7) };
+    catch_unwind(|| path().check_delayed([at].into_iter())).expect_err("invariant 13, P4: it was never skipped");
+    assert_found("invariant 7, P9", |path| path.delayed = 1);
+    let behind = DuePosition { seq: seq(12), ..at };
+    path().check_delayed([behind].into_iter());
+    let mut passed = path();
+    passed.due_position = at;
+    passed.check_delayed([at].into_iter());
+    assert_found("invariant 13", |path| path.due_start = seq(12));
+    assert_found("invariant 8", |path| {
+        path.ready.clear();
+        path.entry_mut(seq(3)).due = ClusterTime::new(5);
+        path.ready.insert((ClusterTime::new(5), seq(3)));
     });
 }
 

@@ -6,12 +6,12 @@
 mod moves;
 mod naive;
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, ops::Range};
 
 use bytes::BytesMut;
 use mortarmq_delivery::{
-    Ended, Fact, Facts, Fate, Grant, LeaseLimits, LeaseRequest, LeaseStop, MoveCount, MoveUnderWay, Moved, Now, Order,
-    PathPartition, PathRules, Settle, SettleError, Settled, State,
+    Delayed, DuePosition, Ended, Fact, Facts, Fate, Grant, Handed, LeaseLimits, LeaseRequest, LeaseStop, MoveCount,
+    MoveUnderWay, Moved, Now, Order, PathPartition, PathRules, Settle, SettleError, Settled, State,
 };
 use mortarmq_types::{Cause, ClusterTime, DeliveryId, DropReason, KeyHash, LeaseTime, MemberId, Position, Seq};
 use naive::{Model, Status, Why};
@@ -24,7 +24,7 @@ use proptest::{
 
 #[derive(Clone, Debug)]
 enum Command {
-    Publish { key: u64, size_bytes: u32 },
+    Publish { key: u64, size_bytes: u32, delay_ms: u64, ttl_ms: u64 },
     Lease { member: u64, pull: bool, limits: LeaseLimits, known: u64 },
     Settle { which: usize, how: Settle, twist: Twist },
     Pass { ms: u64, is_gap: bool },
@@ -56,6 +56,37 @@ impl Facts for Known<'_> {
     fn fact(&self, seq: Seq) -> Option<Fact> {
         (seq.get() <= self.to).then(|| self.model.message(seq.get()).fact)
     }
+
+    fn due_of(&self, seq: Seq) -> Option<ClusterTime> {
+        let due = self.model.message(seq.get()).due;
+        due.filter(|_| self.model.stands(seq.get())).map(ClusterTime::new)
+    }
+
+    fn first_delayed(&self, among: Range<Seq>) -> Option<DuePosition> {
+        places(self.model).into_iter().find(|at| among.contains(&at.seq))
+    }
+
+    fn last_delayed(&self, among: Range<Seq>) -> Option<DuePosition> {
+        places(self.model).into_iter().rev().find(|at| among.contains(&at.seq))
+    }
+
+    fn next_delayed(&self, after: DuePosition) -> Option<Delayed> {
+        let messages = (1..).zip(&self.model.messages);
+        let delayed = messages.filter_map(|(seq, message)| {
+            let at = DuePosition { due: ClusterTime::new(message.due?), seq: Seq::new(seq) };
+            Some(Delayed { at, fact: message.fact })
+        });
+        delayed.filter(|delayed| delayed.at > after).min_by_key(|delayed| delayed.at)
+    }
+}
+
+/// What stands in the schedule, by rising sequence.
+fn places(model: &Model) -> Vec<DuePosition> {
+    let place = |seq: u64| {
+        let due = model.message(seq).due.filter(|_| model.stands(seq))?;
+        Some(DuePosition { due: ClusterTime::new(due), seq: Seq::new(seq) })
+    };
+    (1..=model.last_seq()).filter_map(place).collect()
 }
 
 struct Pair<'a> {
@@ -81,9 +112,10 @@ impl Pair<'_> {
 
     fn apply(&mut self, command: &Command) {
         match command {
-            Command::Publish { key, size_bytes } => {
-                let fact = Fact { key_hash: KeyHash::new(*key), size_bytes: *size_bytes, expires_at_ms: 0 };
-                self.model.publish(fact);
+            Command::Publish { key, size_bytes, delay_ms, ttl_ms } => {
+                let expires_at_ms = if *ttl_ms == 0 { 0 } else { self.cluster_ms + ttl_ms };
+                let fact = Fact { key_hash: KeyHash::new(*key), size_bytes: *size_bytes, expires_at_ms };
+                self.model.publish(fact, (*delay_ms > 0).then(|| self.cluster_ms + delay_ms));
             }
             Command::Lease { member, pull, limits, known } => {
                 let grant = if *pull { Grant::Pull } else { Grant::Push };
@@ -95,8 +127,9 @@ impl Pair<'_> {
                 self.gaps_ms += if *is_gap { *ms } else { 0 };
             }
             Command::PassToNextDue => {
-                let due = self.real.next_due(self.gaps_ms).map_or(0, ClusterTime::get);
-                self.cluster_ms = self.cluster_ms.max(due);
+                let due = self.real.next_due(self.gaps_ms).map(ClusterTime::get);
+                let delayed = self.model.delayed().first().map(|(due, _)| *due);
+                self.cluster_ms = self.cluster_ms.max(due.into_iter().chain(delayed).min().unwrap_or(0));
             }
             Command::EndDue { budget } => {
                 let (mut real, mut model) = ((*budget, Vec::new()), (*budget, Vec::new()));
@@ -128,7 +161,8 @@ impl Pair<'_> {
             Command::Seek { to, budget } => self.move_path(Some(*to), *budget),
             Command::GoOn { budget } => {
                 let (mut real, mut moved, mut ended) = (*budget, Vec::new(), Vec::new());
-                self.real.go_on(&mut real, &mut moved, &mut ended);
+                let facts = Known { model: &self.model, to: 0 };
+                self.real.go_on(&facts, &mut real, &mut moved, &mut ended);
                 self.compare_moved(*budget, real, &moved, &ended);
             }
             Command::Restore => self.restore(),
@@ -143,18 +177,27 @@ impl Pair<'_> {
             self.saw("purged while moving".to_owned());
         }
         let (mut real, mut moved, mut ended) = (budget, Vec::new(), Vec::new());
+        let facts = Known { model: &self.model, to: 0 };
+        let delayed = self.real.delayed();
         let count = match to {
             None => {
-                let dropped = self.real.purge(last_seq, &mut real, &mut moved, &mut ended);
+                let dropped = self.real.purge(last_seq, &facts, &mut real, &mut moved, &mut ended);
                 Ok(MoveCount { dropped, ..MoveCount::default() })
             }
-            Some(to) => self.real.seek(Seq::new(to), last_seq, &mut real, &mut moved, &mut ended),
+            Some(to) => self.real.seek(Seq::new(to), last_seq, &facts, &mut real, &mut moved, &mut ended),
         };
         let Some(all) = self.model.begin(to) else {
             assert_eq!(count, Err(MoveUnderWay));
             return self.saw("move refused".to_owned());
         };
         let count = count.expect("nothing moves");
+        if self.real.delayed() < delayed {
+            self.saw(if moved.iter().any(|range| range.fate == Fate::Replayed) || moved.is_empty() {
+                "went back over what is delayed".to_owned()
+            } else {
+                "dropped what is delayed".to_owned()
+            });
+        }
         self.compare_moved(budget, real, &moved, &ended);
         if count.is_partial {
             let sum = |is_replay: bool| -> u64 {
@@ -211,13 +254,35 @@ impl Pair<'_> {
         let request =
             LeaseRequest { member, grant, limits, last_seq, now: self.now(), granted_at: Position::default() };
         let to = self.model.position.saturating_add(known).min(self.model.last_seq());
-        let (mut real, mut model) = (Vec::new(), Vec::new());
+        let (mut real, mut model) = (Handed::default(), Handed::default());
         let facts = Known { model: &self.model, to };
-        let idle = (!self.real.may_lease(last_seq, &self.rules, self.now())).then(|| self.real.clone());
+        let idle = (!self.real.may_lease(last_seq, &self.rules, &facts, self.now())).then(|| self.real.clone());
         let stop = self.real.lease(&request, &self.rules, &facts, &mut self.real_last, &mut real);
         let model_stop = self.model.lease(&request, &self.rules, to, &mut self.model_last, &mut model);
-        assert_eq!((stop, &real), (model_stop, &model), "what is leased");
+        assert_eq!((stop, &real), (model_stop, &model), "what is leased and dropped");
+        assert!(real.steps <= limits.steps);
+        let Handed { leased: real, dropped, .. } = real;
+        for one in &dropped {
+            let what = if one.previous == DeliveryId::ZERO { "new" } else { "passed" };
+            self.saw(format!("dropped {what}"));
+        }
+        for one in &real {
+            let due = self.model.message(one.seq.get()).due;
+            if due.is_some() && one.cause == Cause::First {
+                self.saw(format!(
+                    "leased delayed, {}",
+                    if self.model.message(one.seq.get()).late > 0 { "late" } else { "in order" }
+                ));
+            }
+        }
         assert_eq!(self.real_last.get(), self.model_last);
+        let is_due = |place: &(u64, u64)| place.0 <= self.cluster_ms && place.1 < self.model.position;
+        if stop == LeaseStop::PassedOverFull && self.model.delayed().first().is_some_and(is_due) {
+            self.saw("left behind".to_owned());
+        }
+        if self.model.waits_for_what_is_out() {
+            self.saw("joined before what is out".to_owned());
+        }
         if let Some(before) = idle {
             assert_eq!(self.real, before, "there was nothing to look at");
             self.saw("nothing to look at".to_owned());
@@ -279,14 +344,20 @@ impl Pair<'_> {
         assert_eq!(real.in_flight(), model.leased().len() as u64);
         assert_eq!(real.scheduled(), model.scheduled().len() as u64);
         let held: Vec<u64> = passed.iter().copied().filter(|seq| model.message(*seq).status == Status::Held).collect();
+        let delayed: Vec<u64> =
+            (model.start..model.position).filter(|seq| model.message(*seq).status == Status::Delayed).collect();
+        assert_eq!(real.delayed(), delayed.len() as u64);
+        real.check_delayed(places(model).into_iter());
         assert_eq!(real.held().map(|(seq, _)| seq.get()).collect::<Vec<_>>(), held);
         assert_eq!(real.ready_messages(), model.ready(u64::MAX).len() as u64);
         for cause in Cause::ALL {
             let retries = model.retries.iter().filter(|retry| *retry == cause).count() as u64;
             assert_eq!(real.retries_by(*cause), retries, "retries by {cause}");
         }
-        let is_owed = |seq: &u64| !model.message(*seq).status.is_settled();
-        assert!((model.start..=model.last_seq()).all(|seq| real.owes(Seq::new(seq)) == is_owed(&seq)));
+        let is_owed = |seq: &u64| model.message(*seq).is_owed();
+        let dues: BTreeMap<u64, ClusterTime> = places(model).iter().map(|at| (at.seq.get(), at.due)).collect();
+        let owes = |seq: u64| real.owes(Seq::new(seq), dues.get(&seq).copied());
+        assert!((model.start..=model.last_seq()).all(|seq| owes(seq) == is_owed(&seq)));
         let unsettled = (model.start..=model.last_seq()).filter(is_owed).count() as u64;
         let books = real.books(last_seq);
         let dropped = model.dropped.len() as u64;
@@ -299,7 +370,8 @@ impl Pair<'_> {
         assert_eq!(books.produced, (model.last_seq() + 1).saturating_sub(self.first_start) + model.replayed, "P9");
         assert_eq!(books.difference(), 0, "P9");
         let floor = (model.start..=model.last_seq()).find(|seq| is_owed(seq));
-        assert_eq!(real.floor(last_seq).get(), floor.unwrap_or(model.last_seq() + 1));
+        let lowest = delayed.first().map(|seq| Seq::new(*seq));
+        assert_eq!(real.floor(last_seq, lowest).get(), floor.unwrap_or(model.last_seq() + 1));
         let deadline = |seq: &u64| model.message(*seq).deliveries.last().unwrap().deadline + self.gaps_ms;
         let next_lease = model.leased().iter().map(deadline).min();
         let next_retry = model.scheduled().first().map(|(due, _)| *due);
@@ -318,6 +390,8 @@ impl Pair<'_> {
         let message = self.model.message(seq);
         let past = message.deliveries.len() - usize::from(message.status == Status::Leased);
         let previous = if past == 0 { 0 } else { message.deliveries[past - 1].id };
+        let (late, expires) = (entry.due.get(), entry.expires_at_ms);
+        assert_eq!((late, expires), (message.late, message.fact.expires_at_ms), "message {seq}");
         assert_eq!((entry.attempt.get(), entry.cause), (message.attempt, message.cause), "message {seq}");
         assert_eq!(entry.previous.get(), previous, "message {seq}");
         match (&entry.state, message.status) {
@@ -381,6 +455,8 @@ fn settle() -> impl Strategy<Value = Command> {
 
 fn command() -> impl Strategy<Value = Command> {
     let key = prop_oneof![1 => Just(0_u64), 3 => Just(7), 1 => Just(8), 1 => Just(u64::MAX)];
+    let delay_ms = prop_oneof![7 => Just(0_u64), 2 => 1_u64..1500, 1 => Just(20_000)];
+    let ttl_ms = prop_oneof![8 => Just(0_u64), 1 => 1_u64..2500];
     let known = prop_oneof![6 => Just(u64::MAX), 1 => 0_u64..3];
     let ms =
         prop_oneof![4 => 0_u64..700, 2 => 900_u64..2100, 1 => Just(20_000), 1 => 59_000_u64..61_001, 1 => Just(70_001)];
@@ -389,7 +465,8 @@ fn command() -> impl Strategy<Value = Command> {
     let order = prop_oneof![Just(Order::Key), Just(Order::None)];
     let to = prop_oneof![2 => Just(0_u64), 8 => 1_u64..20, 1 => Just(u64::MAX)];
     prop_oneof![
-        24 => (key, 0_u32..30).prop_map(|(key, size_bytes)| Command::Publish { key, size_bytes }),
+        24 => (key, 0_u32..30, delay_ms, ttl_ms)
+            .prop_map(|(key, size_bytes, delay_ms, ttl_ms)| Command::Publish { key, size_bytes, delay_ms, ttl_ms }),
         24 => (0_u64..3, any::<bool>(), limits(), known)
             .prop_map(|(member, pull, limits, known)| Command::Lease { member, pull, limits, known }),
         36 => settle(),
@@ -525,5 +602,13 @@ const REACHED: &[&str] = &[
     "moved Dropped(Seek)",
     "moved Replayed",
     "move Ended(Released)",
+    "went back over what is delayed",
+    "dropped what is delayed",
     "nothing to look at",
+    "dropped new",
+    "dropped passed",
+    "leased delayed, late",
+    "leased delayed, in order",
+    "joined before what is out",
+    "left behind",
 ];

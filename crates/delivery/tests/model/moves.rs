@@ -59,8 +59,22 @@ impl Model {
         ended: &mut Vec<Ended>,
     ) -> bool {
         let mut moving = self.moving.unwrap();
+        for seq in self.due_start..self.position {
+            if self.stands(seq) {
+                *budget = match budget.checked_sub(1) {
+                    Some(left) => left,
+                    None => return false,
+                };
+                if self.message(seq).status == Status::Delayed {
+                    self.drop_message(seq, reason, moved);
+                }
+                self.due_start = seq + 1;
+            }
+        }
+        self.due_start = self.position;
         while self.position < moving.to {
             let seq = self.position;
+            self.due_start = seq;
             if self.is_offered(seq) || self.message(seq).status.is_settled() {
                 if *budget == 0 {
                     return false;
@@ -71,6 +85,7 @@ impl Model {
             }
             self.position += 1;
             self.replay_end = self.replay_end.max(self.position);
+            self.due_start = self.position;
         }
         for seq in moving.from..moving.to {
             if !self.is_offered(seq) {
@@ -105,14 +120,20 @@ impl Model {
             }
         }
         loop {
-            let before = (to..self.position).rev().find(|seq| self.is_offered(*seq));
+            let stands = |seq: u64| seq >= self.due_start && self.stands(seq);
+            let before = (to..self.position).rev().find(|seq| self.is_offered(*seq) || stands(*seq));
             if before.is_some() && *budget == 0 {
                 return false;
             }
-            for seq in before.map_or(to, |seq| seq + 1)..self.position {
-                self.replay(seq, moved);
+            for seq in before.unwrap_or(to)..self.position {
+                // What is unsettled below the start was never owed.
+                let status = self.message(seq).status;
+                if seq < self.start || status.is_settled() {
+                    self.replay(seq, moved);
+                }
             }
             self.position = before.unwrap_or(to);
+            self.due_start = self.due_start.min(self.position);
             if before.is_none() {
                 self.start = self.start.min(to);
                 return true;
@@ -128,7 +149,9 @@ impl Model {
     }
 
     fn replay(&mut self, seq: u64, moved: &mut Vec<(u64, Fate)>) {
-        self.message_mut(seq).status = Status::ToReplay;
+        let is_due = self.message(seq).due.is_none_or(|due| (due, seq) <= self.fallen);
+        // Nothing comes before its time, and what was not due has no deliveries.
+        self.message_mut(seq).status = if is_due { Status::ToReplay } else { Status::Delayed };
         self.replayed += 1;
         moved.push((seq, Fate::Replayed));
     }

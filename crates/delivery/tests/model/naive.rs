@@ -2,8 +2,8 @@
 //! of its deliveries, and every question answered by looking at all of them.
 
 use mortarmq_delivery::{
-    Death, End, Ended, Fact, Grant, LeaseRequest, LeaseStop, Leased, Now, Order, PathPartition, PathRules, Settle,
-    SettleError, Settled, State,
+    Death, Dropped, End, Ended, Fact, Grant, Handed, LeaseRequest, LeaseStop, Leased, Now, Order, PathPartition,
+    PathRules, Settle, SettleError, Settled, State,
 };
 use mortarmq_types::{Attempt, Cause, ClusterTime, DeliveryId, DropReason, LeaseTime, MemberId, Seq};
 
@@ -12,6 +12,10 @@ pub(crate) struct Model {
     pub(crate) position: u64,
     /// The highest position ever.
     pub(crate) replay_end: u64,
+    /// Up to where delayed messages have fallen due: when, and which.
+    pub(crate) fallen: (u64, u64),
+    /// What stands in the schedule below was never owed, or is settled.
+    pub(crate) due_start: u64,
     pub(crate) moving: Option<Moving>,
     /// Message `n` has sequence `n + 1`.
     pub(crate) messages: Vec<Message>,
@@ -27,6 +31,10 @@ pub(crate) struct Model {
 pub(crate) struct Message {
     pub(crate) fact: Fact,
     pub(crate) status: Status,
+    /// When it falls due, if it was published with a delay.
+    pub(crate) due: Option<u64>,
+    /// When it fell due, if the path had skipped it and has not delivered it since.
+    pub(crate) late: u64,
     pub(crate) attempt: u32,
     pub(crate) cause: Cause,
     pub(crate) given_back: u32,
@@ -46,6 +54,8 @@ pub(crate) struct Moving {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Status {
+    /// It has not fallen due for this path.
+    Delayed,
     Waiting,
     Scheduled(u64),
     Leased,
@@ -61,6 +71,11 @@ pub(crate) enum Status {
 impl Status {
     pub(crate) fn is_settled(self) -> bool {
         matches!(self, Self::Acked | Self::Dead | Self::Dropped)
+    }
+
+    /// Whether it is unsettled and has been offered, or has fallen due behind the position.
+    fn is_passed(self) -> bool {
+        !self.is_settled() && !matches!(self, Self::Delayed | Self::ToReplay)
     }
 }
 
@@ -92,6 +107,8 @@ impl Model {
             start,
             position: start,
             replay_end: start,
+            fallen: (0, 0),
+            due_start: start,
             moving: None,
             messages: Vec::new(),
             order: Order::Key,
@@ -108,10 +125,11 @@ impl Model {
         self.messages.len() as u64
     }
 
-    pub(crate) fn publish(&mut self, fact: Fact) {
+    pub(crate) fn publish(&mut self, fact: Fact, due: Option<u64>) {
         let (attempt, cause) = (1, Cause::First);
-        let (deliveries, former, status) = (Vec::new(), Vec::new(), Status::Waiting);
-        self.messages.push(Message { fact, status, attempt, cause, given_back: 0, deliveries, former });
+        let (deliveries, former) = (Vec::new(), Vec::new());
+        let status = if due.is_some() { Status::Delayed } else { Status::Waiting };
+        self.messages.push(Message { fact, status, due, late: 0, attempt, cause, given_back: 0, deliveries, former });
     }
 
     pub(crate) fn message(&self, seq: u64) -> &Message {
@@ -122,13 +140,27 @@ impl Model {
         &mut self.messages[seq as usize - 1]
     }
 
-    /// The unsettled messages that were offered.
+    /// The unsettled messages that were offered, or fell due behind the position.
     pub(crate) fn passed(&self) -> Vec<u64> {
-        let is_unsettled = |seq: &u64| {
-            let status = self.message(*seq).status;
-            !status.is_settled() && status != Status::ToReplay
+        let end = self.replay_end.min(self.last_seq() + 1);
+        (self.start..end).filter(|seq| self.message(*seq).status.is_passed()).collect()
+    }
+
+    /// Whether a message stands in the partition's schedule. What has fallen due for this path stays for another one, or
+    /// does not.
+    pub(crate) fn stands(&self, seq: u64) -> bool {
+        self.message(seq).due.is_some_and(|due| (due, seq) > self.fallen || seq % 2 == 1)
+    }
+
+    /// The delayed messages that have not fallen due for this path, the next one first.
+    pub(crate) fn delayed(&self) -> Vec<(u64, u64)> {
+        let place = |seq: u64| {
+            let message = self.message(seq);
+            (message.status == Status::Delayed).then(|| (message.due.unwrap(), seq))
         };
-        (self.start..self.replay_end.min(self.last_seq() + 1)).filter(is_unsettled).collect()
+        let mut all: Vec<(u64, u64)> = (1..=self.last_seq()).filter_map(place).collect();
+        all.sort_unstable();
+        all
     }
 
     pub(crate) fn leased(&self) -> Vec<u64> {
@@ -149,7 +181,9 @@ impl Model {
     pub(crate) fn ready(&self, call_from: u64) -> Vec<u64> {
         let passed = self.passed();
         let waiting = passed.iter().filter(|seq| self.message(**seq).status == Status::Waiting);
-        waiting.filter(|seq| self.may_leave(**seq, &passed, call_from)).copied().collect()
+        let mut ready: Vec<u64> = waiting.filter(|seq| self.may_leave(**seq, &passed, call_from)).copied().collect();
+        ready.sort_by_key(|seq| (self.message(*seq).late, *seq));
+        ready
     }
 
     fn may_leave(&self, seq: u64, passed: &[u64], call_from: u64) -> bool {
@@ -158,20 +192,27 @@ impl Model {
             earlier.status == Status::Leased
                 && earlier.deliveries.last().is_some_and(|delivery| delivery.id >= call_from)
         };
-        let waits_for = |other: &u64| {
-            let message = self.message(*other);
-            let last = message.deliveries.last().filter(|_| message.status == Status::Leased);
-            message.fact.key_hash == key && last.is_some_and(|last| last.together.is_some() && last.id < call_from)
+        let is_out = |later: &Message| {
+            later.status == Status::Leased
+                && later.deliveries.last().is_some_and(|delivery| delivery.together.is_some())
         };
-        let is_busy = passed.iter().any(waits_for);
         self.order == Order::None
             || key.get() == 0
-            || !is_busy
-                && passed
-                    .iter()
-                    .filter(|earlier| **earlier < seq)
-                    .map(|earlier| self.message(*earlier))
-                    .all(|earlier| earlier.fact.key_hash != key || leased_now(earlier))
+            || passed.iter().map(|other| (*other, self.message(*other))).all(|(other, message)| {
+                message.fact.key_hash != key
+                    || other == seq
+                    || if other < seq { leased_now(message) } else { !is_out(message) }
+            })
+    }
+
+    /// Whether a message fell due while a later one of its key was out, and waits for that.
+    pub(crate) fn waits_for_what_is_out(&self) -> bool {
+        let out = |late: u64, other: u64| {
+            let (late, other) = (self.message(late), self.message(other));
+            late.late > 0 && late.fact.key_hash == other.fact.key_hash && late.status == Status::Waiting
+        };
+        let (passed, leased) = (self.passed(), self.leased());
+        passed.iter().any(|late| leased.iter().any(|other| other > late && out(*late, *other)))
     }
 
     pub(crate) fn adopt(&mut self, order: Order) {
@@ -189,60 +230,81 @@ impl Model {
         rules: &PathRules,
         known_to: u64,
         last_id: &mut u64,
-        leased: &mut Vec<Leased>,
+        handed: &mut Handed,
     ) -> LeaseStop {
         if self.moving.is_some() {
             return LeaseStop::NothingReady;
         }
+        let mut steps = request.limits.steps;
+        let stop = self.serve(request, rules, known_to, last_id, &mut steps, handed);
+        handed.steps = request.limits.steps - steps;
+        stop
+    }
+
+    fn serve(
+        &mut self,
+        request: &LeaseRequest,
+        rules: &PathRules,
+        known_to: u64,
+        last_id: &mut u64,
+        steps: &mut u32,
+        handed: &mut Handed,
+    ) -> LeaseStop {
         self.adopt(rules.order);
         self.calls += 1;
-        let limits = request.limits;
-        let (call_from, mut steps, mut bytes) = (*last_id + 1, limits.steps, limits.bytes);
-        if !self.wake(request.now, &mut steps) {
-            return LeaseStop::StepsSpent;
-        }
+        let (limits, now) = (request.limits, request.now.cluster.get());
+        let (call_from, mut bytes) = (*last_id + 1, limits.bytes);
+        let left_behind = match self.fall_due(now, rules, steps, handed) {
+            Ok(left_behind) => left_behind,
+            Err(stop) => return stop,
+        };
         loop {
-            if leased.len() as u32 == limits.messages {
+            if handed.leased.len() as u32 == limits.messages {
                 return LeaseStop::LimitReached;
             }
             if rules.max_in_flight != 0 && self.leased().len() as u32 >= rules.max_in_flight {
                 return LeaseStop::InFlightFull;
             }
-            if steps == 0 {
+            if *steps == 0 {
                 return LeaseStop::StepsSpent;
             }
-            steps -= 1;
-            let ready = self.ready(call_from).first().copied();
-            let mut retry = ready.filter(|seq| *seq < self.position);
-            let is_full = self.passed().len() as u32 >= rules.max_passed_over;
-            let mut seq = retry.unwrap_or(self.position);
-            if retry.is_none() && seq < self.replay_end && self.message(seq).status != Status::ToReplay {
+            let again = self.offered(call_from, false);
+            if again.is_none() && self.is_skipped(self.position) {
+                *steps -= 1;
                 self.position += 1;
                 continue;
             }
-            if retry.is_none() && is_full && seq <= self.last_seq() {
-                retry = ready;
-                seq = retry.unwrap_or(seq);
-            }
-            if retry.is_none() {
-                if let Some(stop) = self.cannot_offer(seq, is_full, known_to) {
-                    return stop;
-                }
-                if !self.may_leave(seq, &self.passed(), call_from) {
-                    self.offer(seq);
+            let is_full = left_behind || self.passed().len() as u32 >= rules.max_passed_over;
+            let again = again.or_else(|| self.offered(call_from, is_full));
+            let next = match again {
+                Some(seq) => Ok(Some(seq)),
+                None => self.next_new(call_from, (!is_full).then_some(known_to), now, handed),
+            };
+            let seq = match next {
+                Ok(Some(seq)) => seq,
+                Ok(None) => {
+                    *steps -= 1;
                     continue;
                 }
+                Err(stop) => return stop,
+            };
+            if self.message(seq).has_expired(now) {
+                *steps -= 1;
+                self.drop_expired(seq, handed);
+                continue;
             }
             let size = u64::from(self.message(seq).fact.size_bytes);
-            let alone = limits.first_may_exceed_bytes && leased.is_empty();
+            let alone = limits.first_may_exceed_bytes && handed.leased.is_empty();
             if size > bytes && !alone {
                 return LeaseStop::TooLarge { size_bytes: self.message(seq).fact.size_bytes };
             }
-            if retry.is_none() {
+            *steps -= 1;
+            if again.is_none() {
                 self.offer(seq);
             }
             *last_id += 1;
-            leased.push(self.grant(seq, *last_id, request, rules));
+            let leased = self.grant(seq, *last_id, request, rules);
+            handed.leased.push(leased);
             if size > bytes {
                 return LeaseStop::LimitReached;
             }
@@ -250,31 +312,59 @@ impl Model {
         }
     }
 
-    /// Retries that are due wait only for their turn now; says whether the steps were enough.
-    fn wake(&mut self, now: Now, steps: &mut u32) -> bool {
-        while let Some((due, seq)) = self.scheduled().first().copied() {
-            if due > now.cluster.get() {
-                break;
-            }
-            if *steps == 0 {
-                return false;
-            }
-            *steps -= 1;
-            self.message_mut(seq).status = Status::Waiting;
-        }
-        true
+    /// The message to lease next of those that were offered, if it comes before what the position has not come to: one above
+    /// the position does if nothing may be offered there.
+    fn offered(&self, call_from: u64, is_full: bool) -> Option<u64> {
+        let is_stuck = is_full && self.position <= self.last_seq();
+        self.ready(call_from).first().copied().filter(|seq| *seq < self.position || is_stuck)
     }
 
-    fn cannot_offer(&self, seq: u64, is_full: bool, known_to: u64) -> Option<LeaseStop> {
-        if seq > self.last_seq() {
-            Some(LeaseStop::NothingReady)
-        } else if is_full {
-            Some(LeaseStop::PassedOverFull)
-        } else if seq > known_to {
-            Some(LeaseStop::FactsMissing { seq: Seq::new(seq) })
-        } else {
-            None
+    /// Lets retries and delayed messages fall due; says whether one of these had to be left behind.
+    fn fall_due(
+        &mut self,
+        now: u64,
+        rules: &PathRules,
+        steps: &mut u32,
+        handed: &mut Handed,
+    ) -> Result<bool, LeaseStop> {
+        while let Some((_, seq)) = self.scheduled().first().copied().filter(|(due, _)| *due <= now) {
+            *steps = steps.checked_sub(1).ok_or(LeaseStop::StepsSpent)?;
+            self.message_mut(seq).status = Status::Waiting;
         }
+        while let Some((due, seq)) = self.next_to_fall_due().filter(|(due, _)| *due <= now) {
+            let left = steps.checked_sub(1).ok_or(LeaseStop::StepsSpent)?;
+            let is_delayed = self.message(seq).status == Status::Delayed;
+            let was_skipped = is_delayed && (self.start..self.position).contains(&seq);
+            let has_expired = self.message(seq).has_expired(now);
+            if was_skipped && !has_expired && self.passed().len() as u32 >= rules.max_passed_over {
+                return Ok(true);
+            }
+            *steps = left;
+            self.fallen = (due, seq);
+            if !is_delayed {
+                continue;
+            }
+            // The position went back over it and has not come to it again.
+            let is_ahead = (self.position..self.replay_end).contains(&seq);
+            let message = self.message_mut(seq);
+            message.status = if is_ahead { Status::ToReplay } else { Status::Waiting };
+            message.late = if was_skipped { due } else { 0 };
+            if was_skipped && has_expired {
+                self.drop_expired(seq, handed);
+            }
+        }
+        Ok(false)
+    }
+
+    fn next_to_fall_due(&self) -> Option<(u64, u64)> {
+        let all = (1..=self.last_seq()).filter_map(|seq| Some((self.message(seq).due?, seq)));
+        all.filter(|place| *place > self.fallen).min()
+    }
+
+    /// Whether the position only moves on here: the message is unsettled and was before the position moved back, or was
+    /// settled since.
+    fn is_skipped(&self, seq: u64) -> bool {
+        seq < self.replay_end && !matches!(self.message(seq).status, Status::ToReplay | Status::Delayed)
     }
 
     /// The message at the position is offered, for the first time or once more.
@@ -284,9 +374,49 @@ impl Model {
         let message = self.message_mut(seq);
         if message.status == Status::ToReplay {
             message.status = Status::Waiting;
-            (message.attempt, message.cause, message.given_back) = (1, Cause::Replayed, 0);
+            (message.attempt, message.cause, message.given_back, message.late) = (1, Cause::Replayed, 0, 0);
             message.former.append(&mut message.deliveries);
         }
+    }
+
+    /// The message at the position, if it can be leased; otherwise the position moves past it. Nothing is `known` if nothing
+    /// new may be offered.
+    fn next_new(
+        &mut self,
+        call_from: u64,
+        known: Option<u64>,
+        now: u64,
+        handed: &mut Handed,
+    ) -> Result<Option<u64>, LeaseStop> {
+        let seq = self.position;
+        if seq > self.last_seq() {
+            return Err(LeaseStop::NothingReady);
+        }
+        let Some(known_to) = known else {
+            return Err(LeaseStop::PassedOverFull);
+        };
+        if self.message(seq).status != Status::Delayed {
+            if seq > known_to {
+                return Err(LeaseStop::FactsMissing { seq: Seq::new(seq) });
+            }
+            if self.message(seq).has_expired(now) {
+                self.offer(seq);
+                self.drop_expired(seq, handed);
+                return Ok(None);
+            } else if self.may_leave(seq, &self.passed(), call_from) {
+                return Ok(Some(seq));
+            }
+        }
+        self.offer(seq);
+        Ok(None)
+    }
+
+    fn drop_expired(&mut self, seq: u64, handed: &mut Handed) {
+        self.dropped.push(DropReason::Ttl);
+        let message = self.message_mut(seq);
+        message.status = Status::Dropped;
+        let previous = DeliveryId::new(message.deliveries.last().map_or(0, |delivery| delivery.id));
+        handed.dropped.push(Dropped { seq: Seq::new(seq), reason: DropReason::Ttl, previous });
     }
 
     fn grant(&mut self, seq: u64, id: u64, request: &LeaseRequest, rules: &PathRules) -> Leased {
@@ -475,6 +605,7 @@ impl Model {
             return;
         }
         let message = self.message_mut(seq);
+        message.late = 0;
         message.cause = why.cause();
         match why {
             Why::Expired | Why::Lost | Why::Nacked(_) => {
@@ -515,8 +646,16 @@ impl Model {
 }
 
 impl Message {
+    pub(crate) fn is_owed(&self) -> bool {
+        !self.status.is_settled()
+    }
+
+    fn has_expired(&self, now: u64) -> bool {
+        (1..=now).contains(&self.fact.expires_at_ms)
+    }
+
     fn answer_past(&self, id: u64, how: Settle, now: u64) -> Vec<Result<Settled, SettleError>> {
-        let is_offered = !self.status.is_settled() && self.status != Status::ToReplay;
+        let is_offered = self.status.is_passed();
         if let Some(former) = self.former.iter().find(|delivery| delivery.id == id) {
             return former.answer_past(how, now, is_offered && !self.deliveries.is_empty());
         }

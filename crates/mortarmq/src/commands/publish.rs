@@ -39,9 +39,12 @@ pub(crate) struct Args {
     /// A header of each message
     #[arg(long = "header", value_name = "NAME=VALUE", value_parser = header)]
     headers: Vec<(String, String)>,
-    /// Not in this version
-    #[arg(long, value_name = "MS", hide = true)]
-    delay: Option<String>,
+    /// Deliver each message only when it is that old, in milliseconds
+    #[arg(long, value_name = "MS")]
+    delay: Option<u64>,
+    /// Drop each message that was not delivered when it is that old, in milliseconds
+    #[arg(long, value_name = "MS")]
+    ttl: Option<u64>,
     /// Not in this version
     #[arg(long, value_name = "KEY", hide = true)]
     idempotency_key: Option<String>,
@@ -54,13 +57,11 @@ pub(crate) struct Args {
 
 /// Publishes everything and prints where each message was stored.
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
-    for (flag, is_given) in [("--delay", args.delay.is_some()), ("--idempotency-key", args.idempotency_key.is_some())] {
-        if is_given {
-            return Err(Failure::arguments(
-                format!("{flag} is not in this version of MortarMQ (nothing was sent)"),
-                format!("leave {flag} out"),
-            ));
-        }
+    if args.idempotency_key.is_some() {
+        return Err(Failure::arguments(
+            "--idempotency-key is not in this version of MortarMQ (nothing was sent)".to_owned(),
+            "leave --idempotency-key out".to_owned(),
+        ));
     }
     let source = Source::new(args)?;
     session::warn_on_stderr();
@@ -123,8 +124,8 @@ async fn send_all(
         if let Some(rate) = args.rate {
             tokio::time::sleep_until(started + due(sent, rate)).await;
         }
-        let receipt = match producer.send(Message { key, headers: &headers, value: &value, ..Message::default() }).await
-        {
+        let message = Message { key, headers: &headers, value: &value, ..options_of(args) };
+        let receipt = match producer.send(message).await {
             Ok(receipt) => receipt,
             Err(error) => return Err(session::failure_of_topic(client, &args.topic, &error).await),
         };
@@ -134,6 +135,11 @@ async fn send_all(
         sent += 1;
     }
     Ok(())
+}
+
+/// What all messages ask of time.
+fn options_of(args: &Args) -> Message<'_> {
+    Message { delay_ms: args.delay, ttl_ms: args.ttl, ..Message::default() }
 }
 
 /// When a message is due at this rate: by its number, so that what a slow answer held back is made up for.

@@ -125,6 +125,8 @@ impl Node {
             }
             waiting += partition.ready_messages();
             if partition.passed_over() < limit {
+                let due = found.schedule.places_after(partition.due_position()).take_while(|at| at.due <= state.time);
+                waiting += due.take(STEPS_MAX as usize).count() as u64;
                 waiting += found.last_seq.next().above(partition.position());
             }
             if self.open.settled.contains(&id) {
@@ -183,7 +185,7 @@ impl Node {
     /// At most `stretches_max` of them, as each needs a command.
     fn stretches_for(&mut self, id: PathId, most: usize, stretches_max: usize) -> Vec<Stretch> {
         let path = &self.shard.state().paths[&id];
-        let topic = path.topic;
+        let (topic, now) = (path.topic, self.shard.state().time);
         let lagging: Vec<_> = path
             .partitions
             .iter()
@@ -201,7 +203,7 @@ impl Node {
             let place = (id, partition);
             let most = most.min(STEPS_MAX as usize);
             // What is in memory needs no read, and may not be written yet.
-            if let Some(facts) = self.recent.facts(topic, partition, position, most) {
+            if let Some(facts) = self.recent.facts(topic, partition, position, most, now) {
                 stretches.push(Stretch { partition, first: position, facts });
                 continue;
             }
@@ -215,7 +217,7 @@ impl Node {
                 let ticket = self.read(needed, ReadJob::Index { topic, partition, from, max: READ_ENTRIES });
                 self.stretches.reading(ticket, place);
             }
-            stretches.extend(self.stretches.stretch(place, position, most));
+            stretches.extend(self.stretches.stretch(place, position, most, now));
         }
         stretches
     }

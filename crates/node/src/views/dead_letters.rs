@@ -64,7 +64,7 @@ fn letter(path: Option<&Path>, message: PeekedMessage) -> DeadLetterView {
         attempts: header("mortarmq-dlq-attempts").parse().unwrap_or_default(),
         reason: header("mortarmq-dlq-reason"),
         error: header("mortarmq-dlq-error"),
-        standing: partition.map_or("pending", |partition| standing_of(partition, seq)),
+        standing: partition.map_or("pending", |partition| standing_of(partition, seq, None)),
         message,
     }
 }

@@ -74,7 +74,7 @@ pub struct GroupStats {
     pub dropped_by: BTreeMap<&'static str, u64>,
     /// Messages under a live lease.
     pub in_flight: u64,
-    /// Messages that wait for their next attempt.
+    /// Messages that wait for a time: retries that back off, and delayed messages that are not due.
     pub scheduled: u64,
     /// Messages that are held because their record is damaged.
     pub unreadable: u64,
@@ -132,7 +132,7 @@ pub(crate) fn group_stats(state: &State, path: &Path) -> GroupStats {
         .enumerate()
         .map(|(number, (partition, found))| GroupPartitionStats {
             partition: u16::try_from(number).expect("at most 1024 partitions"),
-            floor: partition.floor(found.last_seq).get(),
+            floor: found.floor(partition).get(),
             depth: partition.books(found.last_seq).depth,
         })
         .collect();
@@ -149,7 +149,12 @@ pub(crate) fn group_stats(state: &State, path: &Path) -> GroupStats {
             .map(|reason| (reason.word(), dropped(*reason)))
             .collect(),
         in_flight: path.partitions.iter().map(|partition| partition.in_flight()).sum(),
-        scheduled: path.partitions.iter().map(|partition| partition.scheduled()).sum(),
+        scheduled: path
+            .partitions
+            .iter()
+            .zip(&topic.partitions)
+            .map(|(partition, found)| partition.scheduled() + found.delayed(partition))
+            .sum(),
         unreadable: path.partitions.iter().map(|partition| partition.unreadable()).sum(),
         retries_by: Cause::ALL
             .iter()

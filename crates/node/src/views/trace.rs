@@ -2,7 +2,7 @@
 
 use mortarmq_delivery::{PathPartition, State as Standing};
 use mortarmq_shard::State;
-use mortarmq_types::{Partition, Seq, TopicIncarnation};
+use mortarmq_types::{ClusterTime, Partition, Seq, TopicIncarnation};
 use serde::Serialize;
 
 /// What happened to a message, in the order of the log.
@@ -33,7 +33,7 @@ pub struct TraceEvent {
     pub member: Option<String>,
     /// Why it was delivered, why the lease ended, why it is dead, or by which rule it was dropped.
     pub cause: Option<&'static str>,
-    /// The producer of `stored`, the delivery that `leased` follows, the error text of a nack, the place of a
+    /// The producer of `stored`, the delivery that `leased` or `dropped` follows, the error text of a nack, the place of a
     /// dead letter.
     pub detail: String,
 }
@@ -43,8 +43,8 @@ pub struct TraceEvent {
 pub struct TraceStanding {
     /// `topic/group`.
     pub path: String,
-    /// `pending`, `leased`, `scheduled`, `unreadable` (its record is damaged), `acked`, `dead` (in the dead-letter topic),
-    /// `dropped` or `not_owed` (it lies before the group's start).
+    /// `pending`, `leased`, `scheduled` (delayed, or backing off), `unreadable` (its record is damaged), `acked`, `dead` (in
+    /// the dead-letter topic), `dropped` or `not_owed` (it lies before the group's start).
     pub standing: &'static str,
 }
 
@@ -65,24 +65,27 @@ impl TraceStanding {
 pub(crate) fn standing(state: &State, topic: TopicIncarnation, partition: Partition, seq: Seq) -> Vec<TraceStanding> {
     let Some(topic) = state.topics.get(&topic) else { return Vec::new() };
     let number = partition.index();
+    let due = topic.partitions[number].schedule.due_of(seq);
     topic
         .paths
         .iter()
         .map(|(group, id)| {
-            let standing = standing_of(&state.paths[id].partitions[number], seq);
+            let standing = standing_of(&state.paths[id].partitions[number], seq, due);
             TraceStanding { path: format!("{}/{group}", topic.name), standing }
         })
         .collect()
 }
 
-/// Where a message stands on one path; `acked` for every settled one.
-pub(crate) fn standing_of(path: &PathPartition, seq: Seq) -> &'static str {
+/// Where a message stands on one path; `acked` for every settled one. `due` is when it falls due, if it stands in the
+/// partition's schedule.
+pub(crate) fn standing_of(path: &PathPartition, seq: Seq, due: Option<ClusterTime>) -> &'static str {
     match path.lease_of(seq).map(|entry| &entry.state) {
         Some(Standing::Waiting) => "pending",
         Some(Standing::Scheduled { .. }) => "scheduled",
         Some(Standing::Leased(_)) => "leased",
         Some(Standing::Held) => "unreadable",
-        None if path.owes(seq) => "pending",
+        None if due.is_some_and(|due| path.is_delayed(due, seq)) => "scheduled",
+        None if path.owes(seq, due) => "pending",
         None if seq < path.start() => "not_owed",
         None => "acked",
     }

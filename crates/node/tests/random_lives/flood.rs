@@ -22,6 +22,10 @@ impl Life {
         let topic = *self.record.topics.keys().next().expect("it was just made");
         for _ in 0..MESSAGES / BATCH {
             let messages: Vec<(u64, u64)> = (0..BATCH).map(|_| (0, self.new_message(topic, Partition::ANY))).collect();
+            for (_, message) in &messages {
+                // All of them are to be held at once.
+                self.record.sent.get_mut(message).expect("it was just made").delay_ms = 0;
+            }
             self.send_batch(connection, (topic, Partition::ANY, 0), &messages);
         }
         let options = GroupOptions::unlimited(&mut self.random);

@@ -2,8 +2,8 @@
 
 use bytes::{BufMut, BytesMut};
 use mortarmq_node::Request;
-use mortarmq_shard::PublishRunBuilder;
 use mortarmq_shard::record::NewRecord;
+use mortarmq_shard::{PublishRunBuilder, Times};
 use mortarmq_types::{CommitIndex, ConnectionId, Partition, ProducerId, ProducerSeq, TopicIncarnation};
 use mortarmq_wire::ErrorCode;
 
@@ -173,7 +173,14 @@ impl Life {
             1 => format!("many-{}", self.random.below(1000)),
             _ => format!("few-{}", self.random.below(3)),
         };
+        let delay_ms = match self.random.below(30) {
+            0 => 8000,
+            1..=5 => self.random.between(1, 3000),
+            _ => 0,
+        };
         let sent = Sent {
+            delay_ms,
+            sent_at_ms: None,
             topic,
             requested,
             key: key.into_bytes(),
@@ -201,7 +208,8 @@ impl Life {
             let body = self.body(*message);
             let key = self.note_sent(*message);
             let record = record(producer, *number, &key, &body);
-            run.add(topic, requested, payload_bytes(&key, &body), value_bytes(&key, &body), &record);
+            let sizes = (payload_bytes(&key, &body), value_bytes(&key, &body));
+            run.add_timed(topic, requested, sizes, &record, self.times(*message));
             expects.push(Expect::Publish { messages: vec![*message], errors: expected.to_vec() });
         }
         self.send(connection, Request::Publish(run.take().expect("at least one message")), expects);
@@ -218,9 +226,11 @@ impl Life {
             messages.iter().map(|(number, message)| (*number, self.note_sent(*message), self.body(*message))).collect();
         let mut run = PublishRunBuilder::default();
         let records = bodies.iter().map(|(number, key, body)| {
-            (payload_bytes(key, body), value_bytes(key, body), record(producer, *number, key, body))
+            ((payload_bytes(key, body), value_bytes(key, body)), record(producer, *number, key, body))
         });
-        run.add_batch(topic, requested, ProducerId::new(producer), records);
+        let times: Vec<Times> = messages.iter().map(|(_, message)| self.times(*message)).collect();
+        let records = records.zip(times).map(|((sizes, record), times)| (sizes, record, times));
+        run.add_timed_batch(topic, requested, ProducerId::new(producer), records);
         let messages = messages.iter().map(|(_, message)| *message).collect();
         let request = Request::Publish(run.take().expect("one batch"));
         self.send(connection, request, vec![Expect::Publish { messages, errors: Vec::new() }]);
@@ -229,7 +239,12 @@ impl Life {
     fn note_sent(&mut self, message: u64) -> Vec<u8> {
         let sent = self.record.sent.get_mut(&message).expect("made before it is sent");
         sent.open += 1;
+        sent.sent_at_ms.get_or_insert(self.record.total_ms);
         sent.key.clone()
+    }
+
+    fn times(&self, message: u64) -> Times {
+        Times { delay_ms: self.record.sent[&message].delay_ms, ttl_ms: 0 }
     }
 
     fn body(&self, message: u64) -> BytesMut {

@@ -53,6 +53,9 @@ pub(crate) struct Sent {
     pub(crate) topic: TopicIncarnation,
     pub(crate) requested: Partition,
     pub(crate) key: Vec<u8>,
+    pub(crate) delay_ms: u64,
+    /// When it was sent first, on the clock of all time.
+    pub(crate) sent_at_ms: Option<u64>,
     /// Requests that carry it and are not answered.
     pub(crate) open: u32,
     /// Whether a request was answered `unknown`, or not at all.

@@ -46,6 +46,8 @@ impl Record {
         assert_eq!(delivery.topic, path.0, "a delivery of a topic that was not subscribed to");
         let sent = self.sent.get(&number).unwrap_or_else(|| panic!("number {number} was never sent"));
         assert_eq!(sent.key, key, "the key of number {number} is another");
+        let (delay_ms, age_ms) = (sent.delay_ms, self.total_ms - sent.sent_at_ms.expect("what comes was sent"));
+        assert!(age_ms >= delay_ms, "P4: number {number}, delayed by {delay_ms} ms, came after {age_ms}");
         self.place(number, path.0, place);
         let lease_ms = self.path(path).options.lease_ms;
         let begun = delivery.lease_until.get() - lease_ms;
@@ -71,6 +73,11 @@ impl Record {
         }
         let stale = self.judge(delivery.delivery_id, &seen, number);
         self.note_cause(&seen);
+        let all = &self.path(path).deliveries;
+        let (later, itself) = (all.range(place..), all.contains_key(&place));
+        if delay_ms > 0 && !itself && later.take_while(|(at, _)| at.0 == place.0).next().is_some() {
+            self.reach("others passed a delayed message");
+        }
         self.seen.insert(delivery.delivery_id, Seen { stale, ..seen });
         self.path_mut(path).deliveries.entry(place).or_default().insert(delivery.delivery_id);
         if !stale {
@@ -147,7 +154,8 @@ impl Record {
         let topic = &self.topics[&seen.path.0];
         let path = self.path(&seen.path);
         for (place, number) in topic.messages.range((seen.place.0, mortarmq_types::Seq::ZERO)..seen.place) {
-            if self.sent[number].key != seen.key || !self.owes(path, *number) {
+            // A delayed one is earlier only once it is due, which its consumer cannot know.
+            if self.sent[number].key != seen.key || self.sent[number].delay_ms > 0 || !self.owes(path, *number) {
                 continue;
             }
             let can_be_settled = path.ack_sent.contains_key(place);

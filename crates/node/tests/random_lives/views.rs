@@ -172,7 +172,10 @@ impl Life {
                 let is_open = flight == 0 || partition.in_flight() < flight;
                 let last = topic.partitions[number].last_seq;
                 let has_new = partition.position() <= last && partition.passed_over() < passed_max;
-                let has_work = is_open && (partition.ready_messages() > 0 || has_new);
+                let next = topic.partitions[number].schedule.next_after(partition.due_position());
+                let has_due =
+                    next.is_some_and(|next| next.at.due <= state.time) && partition.passed_over() < passed_max;
+                let has_work = is_open && (partition.ready_messages() > 0 || has_new || has_due);
                 assert!(
                     !(has_room && has_work),
                     "stall: path {id} partition {number} has something for {subscription:?}, who holds {}",
@@ -216,7 +219,7 @@ impl Life {
             }
         }
         let mut quiet = 0;
-        while quiet < 40 {
+        while quiet < 40 || self.has_delayed(&alive) {
             self.pass(250)?;
             self.rig.catch_up()?;
             self.absorb();
@@ -226,6 +229,13 @@ impl Life {
         self.ask_balance()?;
         self.judge_end(&alive);
         Ok(())
+    }
+
+    /// Whether anything of these topics falls due yet, or is due and not taken by all.
+    fn has_delayed(&self, topics: &[TopicIncarnation]) -> bool {
+        let state = self.node().shard().state();
+        let found = topics.iter().filter_map(|topic| state.topics.get(topic));
+        found.flat_map(|topic| &topic.partitions).any(|partition| !partition.schedule.is_empty())
     }
 
     /// Acks whatever is held, and keeps the sessions; says whether there was anything.

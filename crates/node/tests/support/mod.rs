@@ -14,7 +14,7 @@ use mortarmq_node::{
     ReadResult, Reply, Request, SegmentWork, Subscribe,
 };
 use mortarmq_shard::record::NewRecord;
-use mortarmq_shard::{PublishRunBuilder, SettleItem, SettleKind, StartPolicy};
+use mortarmq_shard::{PublishRunBuilder, SettleItem, SettleKind, StartPolicy, Times};
 use mortarmq_storage::{
     Covered, Disk, Identity, Journal, JournalBatch, JournalOptions, MemoryDisk, RecoverStop, SegmentOptions,
     SegmentReader, SegmentWriter, has_data, load_checkpoint,
@@ -98,6 +98,7 @@ pub(crate) struct RigOptions {
     pub(crate) journal_file_bytes: u64,
     pub(crate) recent_bytes: u64,
     pub(crate) checkpoint_after_bytes: u64,
+    pub(crate) max_delayed_per_partition: u64,
     pub(crate) journal_keep_bytes: u64,
     pub(crate) unwritten_bytes_max: u64,
     /// Whether the segment writer finds no room from the start on.
@@ -119,6 +120,7 @@ impl RigOptions {
         journal_file_bytes: 1 << 20,
         recent_bytes: 64 << 20,
         checkpoint_after_bytes: 1 << 30,
+        max_delayed_per_partition: 1_000_000,
         journal_keep_bytes: 0,
         unwritten_bytes_max: 64 << 20,
         no_room: false,
@@ -136,6 +138,7 @@ impl RigOptions {
         config.journal_keep_bytes = self.journal_keep_bytes;
         config.unwritten_bytes_max = self.unwritten_bytes_max;
         config.initial.segment_max_bytes = self.segment_bytes;
+        config.initial.max_delayed_per_partition = self.max_delayed_per_partition;
         config
     }
 
@@ -490,6 +493,17 @@ pub(crate) fn subscribe(topic: TopicIncarnation, group: &str, subscription: u16,
 
 /// Publishes of one producer; the value is the number in text.
 pub(crate) fn publish(topic: TopicIncarnation, producer: u64, numbers: std::ops::Range<u64>, key: &[u8]) -> Request {
+    publish_timed(topic, producer, numbers, key, Times::default())
+}
+
+/// As [`publish`], with a delay or a life.
+pub(crate) fn publish_timed(
+    topic: TopicIncarnation,
+    producer: u64,
+    numbers: std::ops::Range<u64>,
+    key: &[u8],
+    times: Times,
+) -> Request {
     let mut run = PublishRunBuilder::default();
     for number in numbers {
         let value = number.to_string();
@@ -503,7 +517,7 @@ pub(crate) fn publish(topic: TopicIncarnation, producer: u64, numbers: std::ops:
         };
         let value_bytes = u32::try_from(value.len()).expect("small");
         let payload_bytes = value_bytes + u32::try_from(key.len()).expect("small");
-        run.add(topic, Partition::ANY, payload_bytes, value_bytes, &record);
+        run.add_timed(topic, Partition::ANY, (payload_bytes, value_bytes), &record, times);
     }
     Request::Publish(run.take().expect("at least one number"))
 }

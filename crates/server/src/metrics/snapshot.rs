@@ -50,9 +50,10 @@ fn path_series(topics: &[TopicStats]) -> Vec<Series> {
         ("mortarmq_topic_messages_delivered", "Messages acked", |group| group.delivered),
         ("mortarmq_topic_messages_dlq", "Messages moved to the dead-letter topic", |group| group.dlq),
     ];
-    let gauges: [(&'static str, &'static str, Count); 3] = [
+    let gauges: [(&'static str, &'static str, Count); 4] = [
         ("mortarmq_group_lag", "Messages that are not settled", |group| group.depth),
         ("mortarmq_group_in_flight", "Messages under a live lease", |group| group.in_flight),
+        ("mortarmq_group_scheduled", "Messages that wait for a retry or a delay", |group| group.scheduled),
         ("mortarmq_group_unreadable", "Messages held because their record is damaged", |group| group.unreadable),
     ];
     let counters = counters.map(|(name, help, count)| (Series::counter(name, help), count));

@@ -5,6 +5,7 @@ use crate::facts::FactWindow;
 use crate::names::check_name;
 use crate::outcome::{Outcome, Refusal};
 use crate::producer::Producers;
+use crate::schedule::Schedule;
 use crate::settings::{Setting, TopicSettings};
 use crate::state::{PARTITIONS_MAX, PartitionState, State, Topic};
 use mortarmq_types::{Seq, TopicIncarnation};
@@ -45,7 +46,12 @@ pub(super) fn insert(state: &mut State, name: String, settings: TopicSettings) -
     let partitions = usize::try_from(settings.get(Setting::Partitions)).expect("at most 1024 partitions");
     state.last_topic = state.last_topic.next();
     // All begin as one: a partition is made when its first message comes.
-    let empty = Arc::new(PartitionState { last_seq: Seq::ZERO, bytes: 0, facts: FactWindow::new(FACTS_MAX) });
+    let empty = Arc::new(PartitionState {
+        last_seq: Seq::ZERO,
+        bytes: 0,
+        facts: FactWindow::new(FACTS_MAX),
+        schedule: Schedule::default(),
+    });
     let topic = Topic {
         name,
         settings,

@@ -37,7 +37,7 @@ pub(super) fn store(
     let target = topic_for(state, source);
     let commit_index = state.commit_index;
     let topic = topic_of(&mut state.topics, target).expect("found or made just now");
-    let found = topic.partition_mut(partition.index()).expect("invariant 6: it has its source's partitions");
+    let found = topic.partition_mut(partition.index()).expect("invariant 7: it has its source's partitions");
     let seq = found.last_seq.next();
     found.last_seq = seq;
     found.bytes += u64::from(payload_bytes) + RECORD_OVERHEAD_BYTES as u64;

@@ -3,6 +3,7 @@
 //! Its counters go with it, as those of a deleted topic do. The ledger, which the topic keeps, is told of everything that was
 //! never offered and of what was as far as the steps reach.
 
+use super::delayed;
 use super::moves::{self, Steps};
 use crate::dead_letter::DEAD_LETTER_GROUP;
 use crate::effect::Effect;
@@ -20,8 +21,9 @@ pub(super) fn apply(state: &mut State, id: PathId, effects: &mut Vec<Effect>) ->
     let mut steps = Steps { left: moves::left_of(partitions.len()), ..Steps::default() };
     let mut dropped = 0;
     for (number, partition) in partitions.into_iter().enumerate() {
-        let last_seq = state.topics[&incarnation].partitions[number].last_seq;
-        dropped += partition.delete(last_seq, &mut steps.left, &mut steps.moved, &mut steps.ended);
+        let found = &state.topics[&incarnation].partitions[number];
+        dropped +=
+            partition.delete(found.last_seq, &found.facts(), &mut steps.left, &mut steps.moved, &mut steps.ended);
         let number = Partition::from_index(number);
         state.timers.set((id, number), None);
         steps.book(state, id, number, effects);
@@ -29,6 +31,9 @@ pub(super) fn apply(state: &mut State, id: PathId, effects: &mut Vec<Effect>) ->
     state.paths.remove(&id);
     let topic = topic_of(&mut state.topics, incarnation).expect("invariant 1: a path's topic exists");
     topic.paths.remove(&group);
+    for number in 0..topic.partitions.len() {
+        delayed::forget_without(state, incarnation, number);
+    }
     effects.push(Effect::PathDeleted(id));
     Outcome::Moved { replayed: 0, dropped, is_partial: false }
 }

@@ -28,6 +28,10 @@ fn remove(state: &mut State, incarnation: TopicIncarnation, effects: &mut Vec<Ef
     let topic = state.topics.remove(&incarnation).expect("invariant 1: a name refers to a topic");
     state.names.remove(&topic.name.to_ascii_lowercase());
     state.producer_entries -= topic.producers.entries();
+    for (number, partition) in topic.partitions.iter().enumerate() {
+        state.delayed -= partition.schedule.len() as u64;
+        state.delays.set((incarnation, Partition::from_index(number)), None);
+    }
     for id in topic.paths.values() {
         let path = state.paths.remove(id).expect("invariant 1: a topic refers to its paths");
         for number in 0..path.partitions.len() {

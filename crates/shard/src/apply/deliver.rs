@@ -1,5 +1,6 @@
 //! `Deliver`: leases what is next on a path to a member, over its partitions in turn.
 
+use super::delayed;
 use super::record::{Happened, record};
 use crate::command::{Deliver, Grant, STEPS_MAX};
 use crate::effect::{DeliverEffect, Effect};
@@ -7,8 +8,8 @@ use crate::facts::FactView;
 use crate::ledger::LedgerKind;
 use crate::outcome::Outcome;
 use crate::state::{Member, State, topic_of};
-use mortarmq_delivery::{LeaseLimits, LeaseRequest, LeaseStop, Leased};
-use mortarmq_types::{Partition, PathId, Seq};
+use mortarmq_delivery::{Dropped, Handed, LeaseLimits, LeaseRequest, LeaseStop, Leased};
+use mortarmq_types::{Attempt, DeliveryId, MemberId, Partition, PathId, Seq};
 
 pub(super) fn apply(state: &mut State, deliver: &Deliver, effects: &mut Vec<Effect>) -> Outcome {
     let nothing = Outcome::Delivered { count: 0, too_large: None };
@@ -23,7 +24,8 @@ pub(super) fn apply(state: &mut State, deliver: &Deliver, effects: &mut Vec<Effe
             break;
         }
         let number = (first + offset) % partitions;
-        let leased = lease(state, deliver, number, &mut room);
+        let Handed { leased, dropped, .. } = lease(state, deliver, number, &mut room);
+        report_dropped(state, deliver.path, Partition::from_index(number), &dropped, effects);
         if leased.is_empty() {
             continue;
         }
@@ -87,23 +89,23 @@ impl Room {
     fn take(&mut self, leased: &[Leased]) {
         for lease in leased {
             self.messages -= 1;
-            self.steps = self.steps.saturating_sub(1);
             self.bytes = self.bytes.saturating_sub(u64::from(lease.size_bytes));
             self.empty_window = false;
         }
     }
 }
 
-fn lease(state: &mut State, deliver: &Deliver, number: usize, room: &mut Room) -> Vec<Leased> {
+fn lease(state: &mut State, deliver: &Deliver, number: usize, room: &mut Room) -> Handed {
     let now = state.now();
     let path = &state.paths[&deliver.path];
     let partition = &state.topics[&path.topic].partitions[number];
     let rules = path.settings.rules();
-    if !path.partitions[number].may_lease(partition.last_seq, &rules, now) {
-        return Vec::new();
-    }
     let id = Partition::from_index(number);
     let stretch = deliver.stretch.as_ref().filter(|stretch| stretch.partition == id);
+    let facts = FactView { stretch, window: &partition.facts, schedule: &partition.schedule };
+    if !path.partitions[number].may_lease(partition.last_seq, &rules, &facts, now) {
+        return Handed::default();
+    }
     let request = LeaseRequest {
         member: deliver.member,
         grant: match deliver.grant {
@@ -115,23 +117,26 @@ fn lease(state: &mut State, deliver: &Deliver, number: usize, room: &mut Room) -
         now,
         granted_at: state.position(),
     };
-    let facts = FactView { stretch, window: &partition.facts };
-    let mut leased = Vec::new();
+    let topic = path.topic;
+    let mut handed = Handed::default();
     let path = state.paths.get_mut(&deliver.path).expect("looked up by the caller");
     let path_partition = path.partition_mut(number).expect("a number of its partitions");
-    let before = (path_partition.position(), path_partition.scheduled());
-    let stop = path_partition.lease(&request, &rules, &facts, &mut state.last_delivery, &mut leased);
+    let before = (path_partition.position(), path_partition.due_position());
+    let stop = path_partition.lease(&request, &rules, &facts, &mut state.last_delivery, &mut handed);
     if let LeaseStop::TooLarge { size_bytes } = stop {
         room.too_large = Some(room.too_large.map_or(size_bytes, |other| other.min(size_bytes)));
     }
-    let looked_at = path_partition.position().above(before.0) + before.1.saturating_sub(path_partition.scheduled());
-    room.steps = room.steps.saturating_sub(u32::try_from(looked_at).unwrap_or(u32::MAX));
-    room.take(&leased);
-    if state.paths[&deliver.path].partitions[number].position() != before.0 {
+    let after = (path_partition.position(), path_partition.due_position());
+    room.steps -= handed.steps;
+    room.take(&handed.leased);
+    if after.0 != before.0 {
         forget_facts(state, deliver.path, number);
     }
+    if after.1 != before.1 {
+        delayed::forget_passed(state, topic, number);
+    }
     state.retime(deliver.path, id);
-    leased
+    handed
 }
 
 /// Forgets the facts that every path has passed. Only a position that moved can have been the lowest.
@@ -156,6 +161,19 @@ fn hold(member: &mut Member, grant: Grant, leased: &[Leased]) {
         member.held_messages += u32::try_from(leased.len()).expect("at most STEPS_MAX messages");
         member.held_bytes += leased.iter().map(|lease| u64::from(lease.size_bytes)).sum::<u64>();
     }
+}
+
+fn report_dropped(state: &State, path: PathId, partition: Partition, dropped: &[Dropped], effects: &mut Vec<Effect>) {
+    let happened = dropped.iter().map(|one| Happened {
+        kind: LedgerKind::Dropped(one.reason),
+        seq: one.seq,
+        delivery_id: DeliveryId::ZERO,
+        attempt: Attempt::ZERO,
+        member: MemberId::ZERO,
+        previous: one.previous,
+        detail: "",
+    });
+    record(state, path, partition, happened, effects);
 }
 
 fn report(state: &State, deliver: &Deliver, partition: Partition, leased: Vec<Leased>, effects: &mut Vec<Effect>) {

@@ -1,7 +1,7 @@
 //! The stamp: moves the clock, and ends what is due at it.
 
-use super::ends;
 use super::moves::Steps;
+use super::{delayed, ends};
 use crate::command::{STEPS_MAX, Stamp};
 use crate::effect::Effect;
 use crate::state::State;
@@ -34,12 +34,13 @@ pub(super) fn end_due(state: &mut State, effects: &mut Vec<Effect>) {
     while budget > 0 {
         let Some((id, number)) = state.timers.due(state.time) else { break };
         budget -= 1;
-        let path = state.path_mut(id).expect("invariant 5: timers are removed with their path");
+        let path = state.paths.get_mut(&id).expect("invariant 5: timers are removed with their path");
+        let found = &state.topics[&path.topic].partitions[number.index()];
         let rules = path.settings.rules();
         let mut ended = Vec::new();
         let mut steps = Steps { left: budget, ..Steps::default() };
         let partition = path.partition_mut(number.index()).expect("invariant 5: timers name its partitions");
-        partition.go_on(&mut steps.left, &mut steps.moved, &mut steps.ended);
+        partition.go_on(&found.facts(), &mut steps.left, &mut steps.moved, &mut steps.ended);
         budget = steps.left;
         partition.end_due(now, &mut budget, &rules, &mut ended);
         state.retime(id, number);
@@ -48,6 +49,7 @@ pub(super) fn end_due(state: &mut State, effects: &mut Vec<Effect>) {
         // Retries may have become ready without any delivery ending.
         effects.push(Effect::PathMoved(id));
     }
+    delayed::tell_due(state, &mut budget, effects);
 }
 
 /// Goes on ending the leases of members that are gone.

@@ -5,6 +5,7 @@
 
 mod create_topic;
 mod dead_letter;
+mod delayed;
 mod delete_group;
 mod delete_topic;
 mod deliver;

@@ -5,9 +5,9 @@ use crate::command::STEPS_MAX;
 use crate::effect::{Effect, LedgerEffect};
 use crate::ledger::{LedgerEvent, LedgerKind};
 use crate::outcome::{Outcome, Refusal};
-use crate::state::State;
+use crate::state::{PartitionState, State};
 use mortarmq_delivery::{Ended, Fate, MoveCount, Moved, PathPartition};
-use mortarmq_types::{Attempt, DeliveryId, MemberId, Partition, PathId, Seq};
+use mortarmq_types::{Attempt, DeliveryId, MemberId, Partition, PathId};
 
 /// Begins a move in these partitions, all of which exist, and counts what it amounts to.
 ///
@@ -17,17 +17,17 @@ pub(super) fn begin(
     id: PathId,
     partitions: &[Partition],
     effects: &mut Vec<Effect>,
-    mut start: impl FnMut(&mut PathPartition, Seq, Partition, &mut Steps) -> MoveCount,
+    mut start: impl FnMut(&mut PathPartition, &PartitionState, Partition, &mut Steps) -> MoveCount,
 ) -> Outcome {
     let Some(path) = state.paths.get(&id) else { return Outcome::Refused(Refusal::UnknownGroup) };
     let topic = path.topic;
     let mut steps = Steps { left: left_of(partitions.len()), ..Steps::default() };
     let mut sum = MoveCount::default();
     for number in partitions {
-        let last_seq = state.topics[&topic].partitions[number.index()].last_seq;
-        let path = state.path_mut(id).expect("looked up above");
+        let found = &state.topics[&topic].partitions[number.index()];
+        let path = state.paths.get_mut(&id).expect("looked up above");
         let partition = path.partition_mut(number.index()).expect("the caller names partitions that exist");
-        let count = start(partition, last_seq, *number, &mut steps);
+        let count = start(partition, found, *number, &mut steps);
         sum.replayed += count.replayed;
         sum.dropped += count.dropped;
         sum.is_partial |= count.is_partial;

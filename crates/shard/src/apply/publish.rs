@@ -6,9 +6,11 @@ use crate::effect::{AppendEffect, Effect};
 use crate::outcome::{Outcome, Published, Refusal};
 use crate::producer::{LineKey, Remembered, Standing};
 use crate::settings::{Defaults, Setting};
+use crate::state::timers::Timers;
 use crate::state::{State, Topic, topic_of};
-use mortarmq_delivery::Fact;
+use mortarmq_delivery::{DuePosition, Fact};
 use mortarmq_types::{ClusterTime, CommitIndex, KeyHash, Partition, ProducerId, ProducerSeq, TopicIncarnation};
+use std::collections::BTreeMap;
 
 pub(super) fn apply(state: &mut State, publish: Publish, effects: &mut Vec<Effect>) -> Outcome {
     let mut admission = match Admission::open(state, publish.topic, publish.requested, publish.producer_id) {
@@ -18,7 +20,10 @@ pub(super) fn apply(state: &mut State, publish: Publish, effects: &mut Vec<Effec
     match admission.look(&publish.record) {
         Err(refusal) => Outcome::Refused(refusal),
         Ok(Some(known)) => Outcome::Published(answer_again(known)),
-        Ok(None) => Outcome::Published(admission.store(publish.record, effects)),
+        Ok(None) => match admission.make_room_to_wait(std::slice::from_ref(&publish.record)) {
+            Err(refusal) => Outcome::Refused(refusal),
+            Ok(()) => Outcome::Published(admission.store(publish.record, effects)),
+        },
     }
 }
 
@@ -33,6 +38,11 @@ pub(super) fn apply_batch(state: &mut State, batch: PublishBatch, effects: &mut 
         Ok(known) => known,
         Err(refusal) => return Outcome::Refused(refusal),
     };
+    // What is known comes first, and all behind it is new.
+    let new_from = known.iter().take_while(|known| known.is_some()).count();
+    if let Err(refusal) = admission.make_room_to_wait(&batch.records[new_from..]) {
+        return Outcome::Refused(refusal);
+    }
     let answer = |(record, known): (PublishRecord, Option<Remembered>)| match known {
         Some(known) => answer_again(known),
         None => admission.store(record, effects),
@@ -48,6 +58,8 @@ fn answer_again(known: Remembered) -> Published {
 struct Admission<'a> {
     topic: &'a mut Topic,
     producer_entries: &'a mut u64,
+    delayed: &'a mut u64,
+    delays: &'a mut Timers<(TopicIncarnation, Partition)>,
     incarnation: TopicIncarnation,
     requested: Partition,
     producer_id: ProducerId,
@@ -70,6 +82,8 @@ impl<'a> Admission<'a> {
         Ok(Self {
             topic,
             producer_entries: &mut state.producer_entries,
+            delayed: &mut state.delayed,
+            delays: &mut state.delays,
             incarnation,
             requested,
             producer_id,
@@ -148,15 +162,50 @@ impl<'a> Admission<'a> {
         Err(Refusal::ProducerQuota { limit: self.limits.state_entries_max })
     }
 
+    /// Whether the delayed ones of these records, which are stored one after the other, find room in their partitions.
+    /// All that are due have left by now or wait for a path.
+    fn make_room_to_wait(&self, records: &[PublishRecord]) -> Result<(), Refusal> {
+        if records.iter().all(|record| record.times.delay_ms == 0) {
+            return Ok(());
+        }
+        let mut round_robin = self.topic.round_robin;
+        let mut added: BTreeMap<Partition, u64> = BTreeMap::new();
+        for record in records {
+            let partition = self.place(record.key_hash, &mut round_robin);
+            if record.times.delay_ms == 0 {
+                continue;
+            }
+            let waiting =
+                added.entry(partition).or_insert(self.topic.partitions[partition.index()].schedule.len() as u64);
+            *waiting += 1;
+            let limit = self.limits.max_delayed_per_partition;
+            if *waiting > limit {
+                return Err(Refusal::DelayedFull { partition, limit });
+            }
+        }
+        let limit = self.limits.state_entries_max;
+        let delayed = records.iter().filter(|record| record.times.delay_ms != 0).count();
+        let entries = *self.producer_entries + *self.delayed + delayed as u64;
+        if entries > limit { Err(Refusal::DelayQuota { limit }) } else { Ok(()) }
+    }
+
     fn store(&mut self, record: PublishRecord, effects: &mut Vec<Effect>) -> Published {
-        let partition = self.place(record.key_hash);
+        let mut round_robin = self.topic.round_robin;
+        let partition = self.place(record.key_hash, &mut round_robin);
+        self.topic.round_robin = round_robin;
         let wanted = !self.topic.paths.is_empty();
+        let expires_at_ms = self.expiry(record.times.ttl_ms);
         let state = self.topic.partition_mut(partition.index()).expect("placed in one of its partitions");
         let seq = state.last_seq.next();
         state.last_seq = seq;
         state.bytes += record.record.len() as u64;
-        let fact = Fact { key_hash: record.key_hash, size_bytes: record.payload_bytes, expires_at_ms: 0 };
+        let fact = Fact { key_hash: record.key_hash, size_bytes: record.payload_bytes, expires_at_ms };
         state.facts.push(seq, fact, wanted);
+        if record.times.delay_ms != 0 {
+            state.schedule.add(DuePosition { due: self.now.after_ms(record.times.delay_ms), seq }, fact);
+            self.delays.set((self.incarnation, partition), state.schedule.next_due());
+            *self.delayed += 1;
+        }
         self.remember(&record, partition, seq);
         effects.push(Effect::Append(AppendEffect {
             topic: self.incarnation,
@@ -165,13 +214,21 @@ impl<'a> Admission<'a> {
             commit_index: self.commit_index,
             key_hash: record.key_hash,
             payload_bytes: record.payload_bytes,
+            expires_at_ms,
             record: record.record,
         }));
         Published { partition, seq, deduplicated: false }
     }
 
+    /// When a message that is stored now loses its worth; 0 is never, also beyond what the index can hold.
+    fn expiry(&self, ttl_ms: u64) -> u64 {
+        let ttl_ms = if ttl_ms == 0 { self.topic.settings.get(Setting::TtlMs) } else { ttl_ms };
+        let expires_at_ms = self.now.after_ms(ttl_ms).get();
+        if ttl_ms == 0 || expires_at_ms > EXPIRY_MAX_MS { 0 } else { expires_at_ms }
+    }
+
     /// By key if there is one, else each partition in turn, unless the request names one.
-    fn place(&mut self, key_hash: KeyHash) -> Partition {
+    fn place(&self, key_hash: KeyHash, round_robin: &mut u64) -> Partition {
         if self.requested != Partition::ANY {
             return self.requested;
         }
@@ -179,8 +236,8 @@ impl<'a> Admission<'a> {
         let number = if key_hash.is_some() {
             (key_hash.get() & 0xFFFF_FFFF) % partitions
         } else {
-            self.topic.round_robin = (self.topic.round_robin + 1) % partitions;
-            self.topic.round_robin
+            *round_robin = (*round_robin + 1) % partitions;
+            *round_robin
         };
         Partition::new(u16::try_from(number).expect("less than 1024 partitions"))
     }
@@ -202,6 +259,8 @@ impl<'a> Admission<'a> {
     }
 }
 
+/// The index keeps 48 bits of an expiry.
+const EXPIRY_MAX_MS: u64 = (1 << 48) - 1;
 /// A producer is remembered at least that long after its last publish (P3).
 const IDLE_LEAST_MS: u64 = 600_000;
 /// Publishes remembered per line when the shard remembers as many as it may.

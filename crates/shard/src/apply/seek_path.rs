@@ -27,8 +27,9 @@ pub(super) fn apply(state: &mut State, id: PathId, target: &SeekTarget, effects:
     if partitions.iter().any(|number| path.partitions[number.index()].is_moving()) {
         return Outcome::Refused(Refusal::MoveUnderWay);
     }
-    moves::begin(state, id, &partitions, effects, |partition, last_seq, number, steps| {
-        let seek = partition.seek(places[&number], last_seq, &mut steps.left, &mut steps.moved, &mut steps.ended);
+    moves::begin(state, id, &partitions, effects, |partition, found, number, steps| {
+        let (to, facts) = (places[&number], found.facts());
+        let seek = partition.seek(to, found.last_seq, &facts, &mut steps.left, &mut steps.moved, &mut steps.ended);
         seek.expect("no partition is moving, see above")
     })
 }

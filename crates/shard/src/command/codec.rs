@@ -224,6 +224,7 @@ fn put_defaults(out: &mut BytesMut, defaults: &Defaults) {
     out.put_u64(defaults.producer_idle_ms);
     out.put_u64(defaults.state_entries_max);
     out.put_u64(defaults.segment_max_bytes);
+    out.put_u64(defaults.max_delayed_per_partition);
 }
 
 fn get_defaults(fields: &mut Fields) -> Result<Defaults, CommandError> {
@@ -233,6 +234,7 @@ fn get_defaults(fields: &mut Fields) -> Result<Defaults, CommandError> {
         producer_idle_ms: fields.u64()?,
         state_entries_max: fields.u64()?,
         segment_max_bytes: fields.u64()?,
+        max_delayed_per_partition: fields.u64()?,
     })
 }
 

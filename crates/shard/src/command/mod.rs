@@ -128,8 +128,19 @@ pub struct PublishRecord {
     pub payload_bytes: u32,
     /// Bytes of the value alone, as the topic's limit counts them.
     pub value_bytes: u32,
+    /// When the message falls due and when it loses its worth.
+    pub times: Times,
     /// The encoded record (see [`crate::record`]).
     pub record: Bytes,
+}
+
+/// What a message asks of time, from the moment in which it is stored.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Times {
+    /// It is not delivered before it is that old; 0 is no delay.
+    pub delay_ms: u64,
+    /// It is not delivered once it is that old; 0 leaves it to the topic's `ttl_ms`.
+    pub ttl_ms: u64,
 }
 
 /// Where a new group begins.

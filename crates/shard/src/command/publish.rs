@@ -5,7 +5,7 @@
 
 use super::batch::{KIND_PUBLISH, KIND_PUBLISH_BATCH, close_command, open_command};
 use super::codec::{CommandError, Fields};
-use super::{ITEMS_MAX, Publish, PublishBatch, PublishRecord};
+use super::{ITEMS_MAX, Publish, PublishBatch, PublishRecord, Times};
 use crate::record::{NewRecord, write_record};
 use bytes::{BufMut, Bytes, BytesMut};
 use mortarmq_types::{KeyHash, Partition, ProducerId, ProducerSeq, TopicIncarnation};
@@ -42,12 +42,27 @@ impl PublishRunBuilder {
         value_bytes: u32,
         record: &NewRecord<'_>,
     ) {
+        self.add_timed(topic, requested, (payload_bytes, value_bytes), record, Times::default());
+    }
+
+    /// Adds one publish with a delay or a life of its own. `sizes` are payload and value, in bytes.
+    ///
+    /// # Panics
+    /// As [`Self::add`].
+    pub fn add_timed(
+        &mut self,
+        topic: TopicIncarnation,
+        requested: Partition,
+        sizes: (u32, u32),
+        record: &NewRecord<'_>,
+        times: Times,
+    ) {
         assert!(self.count == 0 || self.topic == topic, "a run holds publishes of one topic");
         self.topic = topic;
         self.count += 1;
         let start = open_command(&mut self.buffer, KIND_PUBLISH);
         put_target(&mut self.buffer, topic, requested, record.producer_id);
-        put_record(&mut self.buffer, payload_bytes, value_bytes, record);
+        put_record(&mut self.buffer, sizes, record, times);
         close_command(&mut self.buffer, start);
     }
 
@@ -62,6 +77,22 @@ impl PublishRunBuilder {
         producer_id: ProducerId,
         records: impl ExactSizeIterator<Item = (u32, u32, NewRecord<'a>)>,
     ) {
+        let records = records
+            .map(|(payload_bytes, value_bytes, record)| ((payload_bytes, value_bytes), record, Times::default()));
+        self.add_timed_batch(topic, requested, producer_id, records);
+    }
+
+    /// Adds one batch publish of records with delays or lives of their own; sizes are payload and value, in bytes.
+    ///
+    /// # Panics
+    /// As [`Self::add_batch`].
+    pub fn add_timed_batch<'a>(
+        &mut self,
+        topic: TopicIncarnation,
+        requested: Partition,
+        producer_id: ProducerId,
+        records: impl ExactSizeIterator<Item = ((u32, u32), NewRecord<'a>, Times)>,
+    ) {
         assert!(self.count == 0 || self.topic == topic, "a run holds publishes of one topic");
         let count = u16::try_from(records.len()).expect("ITEMS_MAX fits 16 bits");
         assert!(usize::from(count) <= ITEMS_MAX, "a batch of {count} records was checked when it was decoded");
@@ -70,8 +101,8 @@ impl PublishRunBuilder {
         let start = open_command(&mut self.buffer, KIND_PUBLISH_BATCH);
         put_target(&mut self.buffer, topic, requested, producer_id);
         self.buffer.put_u16(count);
-        for (payload_bytes, value_bytes, record) in records {
-            put_record(&mut self.buffer, payload_bytes, value_bytes, &record);
+        for (sizes, record, times) in records {
+            put_record(&mut self.buffer, sizes, &record, times);
         }
         close_command(&mut self.buffer, start);
     }
@@ -99,8 +130,9 @@ fn put_target(out: &mut BytesMut, topic: TopicIncarnation, requested: Partition,
     out.put_u64(producer_id.get());
 }
 
-/// Layout: producer_seq u64, key_hash u64, content_hash u64, payload_bytes u32, value_bytes u32, record (u32 length).
-fn put_record(out: &mut BytesMut, payload_bytes: u32, value_bytes: u32, record: &NewRecord<'_>) {
+/// Layout: producer_seq u64, key_hash u64, content_hash u64, payload_bytes u32, value_bytes u32, record (u32 length), flags
+/// u8, with bit 0 delay_ms u64, with bit 1 ttl_ms u64. What is 0 is left out.
+fn put_record(out: &mut BytesMut, (payload_bytes, value_bytes): (u32, u32), record: &NewRecord<'_>, times: Times) {
     out.put_u64(record.producer_seq.get());
     let hashes_at = out.len();
     out.put_u64(0);
@@ -113,7 +145,13 @@ fn put_record(out: &mut BytesMut, payload_bytes: u32, value_bytes: u32, record: 
     out[hashes_at..hashes_at + 8].copy_from_slice(&summary.key_hash.get().to_be_bytes());
     out[hashes_at + 8..hashes_at + 16].copy_from_slice(&summary.content_hash.to_be_bytes());
     out[length_at..length_at + 4].copy_from_slice(&summary.record_bytes.to_be_bytes());
+    let given = [(FLAG_DELAY, times.delay_ms), (FLAG_TTL, times.ttl_ms)].into_iter().filter(|(_, ms)| *ms != 0);
+    out.put_u8(given.clone().map(|(flag, _)| flag).sum());
+    given.for_each(|(_, ms)| out.put_u64(ms));
 }
+
+const FLAG_DELAY: u8 = 1;
+const FLAG_TTL: u8 = 2;
 
 pub(super) fn decode_publish(fields: &mut Fields) -> Result<Publish, CommandError> {
     Ok(Publish {
@@ -144,5 +182,21 @@ fn decode_record(fields: &mut Fields) -> Result<PublishRecord, CommandError> {
         payload_bytes: fields.u32()?,
         value_bytes: fields.u32()?,
         record: fields.long_bytes()?,
+        times: decode_times(fields)?,
     })
+}
+
+fn decode_times(fields: &mut Fields) -> Result<Times, CommandError> {
+    let flags = fields.u8()?;
+    if flags & !(FLAG_DELAY | FLAG_TTL) != 0 {
+        return Err(CommandError::Field { field: "flags", found: u64::from(flags) });
+    }
+    let mut given = |flag, field| match flags & flag {
+        0 => Ok(0),
+        _ => match fields.u64()? {
+            0 => Err(CommandError::Field { field, found: 0 }),
+            ms => Ok(ms),
+        },
+    };
+    Ok(Times { delay_ms: given(FLAG_DELAY, "delay_ms")?, ttl_ms: given(FLAG_TTL, "ttl_ms")? })
 }

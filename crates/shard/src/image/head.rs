@@ -14,6 +14,7 @@
 //! | apply_version, producer_window | 4, 4 | rules of apply; publishes per producer | replicas that differ |
 //! | producer_idle | 8 | ms | the same |
 //! | state_entries_max, segment_max_bytes | 8, 8 | entries; bytes | the same |
+//! | max_delayed_per_partition | 8 | messages | the same |
 //! | ending count | 8 | members that are leaving | |
 //! | ending | n × 17 | path (8), member (8), number of the cause (1), first come first | leases of members that are gone |
 //! | topic count, topics | 8, n × 8 | incarnations, rising | a topic lost or doubled |
@@ -82,6 +83,7 @@ pub(super) fn put<'a>(
         out.put_u64(defaults.producer_idle_ms);
         out.put_u64(defaults.state_entries_max);
         out.put_u64(defaults.segment_max_bytes);
+        out.put_u64(defaults.max_delayed_per_partition);
     }
     out.put_u64(head.ending.len() as u64);
     for (path, member, cause) in &head.ending {
@@ -115,6 +117,7 @@ pub(super) fn take(body: &mut Body) -> Result<(Head, Vec<TopicIncarnation>, Vec<
             producer_idle_ms: body.u64()?,
             state_entries_max: body.u64()?,
             segment_max_bytes: body.u64()?,
+            max_delayed_per_partition: body.u64()?,
         }),
         found => return Err(body.wrong("has_defaults", u64::from(found))),
     };

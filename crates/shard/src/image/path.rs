@@ -21,10 +21,10 @@ use super::head::Head;
 use super::section::{Body, put_settings, put_text};
 use crate::names::check_name;
 use crate::settings::GroupSettings;
-use crate::state::{MEMBERS_MAX, Member, Path, Topic};
+use crate::state::{MEMBERS_MAX, Member, PartitionState, Path, Topic};
 use bytes::{BufMut, BytesMut};
 use mortarmq_delivery::PathPartition;
-use mortarmq_types::{MemberId, Position, Seq, TopicIncarnation};
+use mortarmq_types::{MemberId, Position, TopicIncarnation};
 use std::collections::BTreeMap;
 
 pub(super) fn put(out: &mut BytesMut, path: &Path) {
@@ -74,13 +74,17 @@ fn take_members(body: &mut Body) -> Result<BTreeMap<MemberId, Member>, ImageErro
     Ok(members)
 }
 
-/// What a path has in the partition with this last sequence.
-pub(super) fn take_partition(body: &mut Body, last_seq: Seq, head: &Head) -> Result<PathPartition, ImageError> {
+/// What a path has in this partition.
+pub(super) fn take_partition(
+    body: &mut Body,
+    found: &PartitionState,
+    head: &Head,
+) -> Result<PathPartition, ImageError> {
     let partition = body.deliveries()?;
-    if partition.reached() > last_seq.next() {
+    if partition.reached() > found.last_seq.next() {
         return Err(body.wrong("position", partition.reached().get()));
     }
-    if partition.replay_end() > last_seq.next() {
+    if partition.replay_end() > found.last_seq.next() {
         return Err(body.wrong("replay_end", partition.replay_end().get()));
     }
     if partition.latest_delivery() > head.last_delivery {
@@ -88,6 +92,14 @@ pub(super) fn take_partition(body: &mut Body, last_seq: Seq, head: &Head) -> Res
     }
     if partition.latest_grant() > (Position { epoch: head.epoch, commit_index: head.commit_index }) {
         return Err(body.wrong("granted_at", partition.latest_grant().commit_index.get()));
+    }
+    let last = partition.due_position();
+    if last.due > head.time || last.seq > found.last_seq {
+        return Err(body.wrong("due", last.due.get()));
+    }
+    let skipped = partition.skipped(found.schedule.places()).map_err(|seq| body.wrong("delayed", seq.get()))?;
+    if skipped != partition.delayed() {
+        return Err(body.wrong("delayed", partition.delayed()));
     }
     if partition.latest_run() > head.time {
         return Err(body.wrong("opened", partition.latest_run().get()));

@@ -4,28 +4,41 @@ use super::section::Section;
 use super::{IMAGE_VERSION, ImageError};
 use crate::apply::Shard;
 use crate::command::{BatchBuilder, Command, CreateTopic, Deliver, EndMember, Grant, JoinGroup, PublishRunBuilder};
-use crate::command::{Settle, SettleItem, SettleKind, Stamp, StartPolicy};
+use crate::command::{Settle, SettleItem, SettleKind, Stamp, StartPolicy, Times};
+use crate::facts::{FactView, FactWindow};
 use crate::record::NewRecord;
+use crate::schedule::Schedule;
 use crate::settings::{Defaults, GroupSettings, Setting, SettingsPatch, TopicSettings};
 use crate::state::{State, Topic, topic_of};
 use bytes::{Bytes, BytesMut};
+use mortarmq_delivery::{DuePosition, Fact};
 use mortarmq_types::{
-    Cause, ClusterTime, DeliveryId, Epoch, MemberId, Partition, PathId, ProducerId, ProducerSeq, Seq, TopicIncarnation,
-    WallTime,
+    Cause, ClusterTime, DeliveryId, Epoch, KeyHash, MemberId, Partition, PathId, ProducerId, ProducerSeq, Seq,
+    TopicIncarnation, WallTime,
 };
 
 const TOPIC: TopicIncarnation = TopicIncarnation::new(1);
 const PATH: PathId = PathId::new(1);
 const MEMBER: MemberId = MemberId::new(70);
 
-/// A topic of two partitions; a group whose member holds one message, acked one and nacked one; a member that is leaving.
+/// A topic of two partitions; a group whose member holds one message, acked one and nacked one; a message that is delayed;
+/// a member that is leaving.
 fn small() -> Shard {
     let settings = SettingsPatch { values: vec![(Setting::Partitions, 2)] };
     let mut builder = BatchBuilder::default();
     builder.add(&Command::SetDefaults(Defaults::BUILD));
     builder.add(&Command::CreateTopic(CreateTopic { name: "Orders".to_owned(), settings }));
     builder.add(&join("billing", MEMBER));
-    builder.add_run(&run(1..4).take().expect("three"));
+    let mut run = run(1..4);
+    let record = NewRecord {
+        producer_id: ProducerId::new(9),
+        producer_seq: ProducerSeq::new(4),
+        key: b"k",
+        has_headers: false,
+        body: b"v",
+    };
+    run.add_timed(TOPIC, Partition::ZERO, (10, 10), &record, Times { delay_ms: 500, ttl_ms: 900 });
+    builder.add_run(&run.take().expect("four"));
     builder.add(&deliver(2));
     builder.add(&deliver(2));
     builder.add(&Command::Settle(Settle {
@@ -164,9 +177,11 @@ fn what_contradicts_another_section_is_refused() {
     let beyond = refused(|state| {
         // Back at the start, it remembers a position that the partition never had.
         let (far, moved, ended) = (Seq::new(9), &mut Vec::new(), &mut Vec::new());
+        let (window, schedule) = (FactWindow::new(1), state.topics[&TOPIC].partitions[0].schedule.clone());
+        let facts = FactView { stretch: None, window: &window, schedule: &schedule };
         let place = &mut state.path_mut(PATH).expect("there").partitions[0];
-        place.seek(far, far, &mut 9, moved, ended).expect("nothing moves");
-        place.seek(Seq::FIRST, far, &mut 9, moved, ended).expect("nothing moves");
+        place.seek(far, far, &facts, &mut 9, moved, ended).expect("nothing moves");
+        place.seek(Seq::FIRST, far, &facts, &mut 9, moved, ended).expect("nothing moves");
     });
     assert_eq!(beyond, (in_partition, "position"));
     assert_eq!(refused(|state| state.ending[0].1 = MEMBER), (path, "member"));
@@ -179,9 +194,30 @@ fn what_contradicts_another_section_is_refused() {
 }
 
 #[test]
+fn p4_a_schedule_that_contradicts_its_partition_or_its_paths_is_refused() {
+    let change = |change: fn(&mut Schedule)| {
+        refused(|state| {
+            let topic = crate::state::topic_of(&mut state.topics, TOPIC).expect("it is there");
+            change(&mut topic.partition_mut(0).expect("it is there").schedule);
+        })
+    };
+    fn add(schedule: &mut Schedule, due: u64, seq: u64) {
+        let fact = Fact { key_hash: KeyHash::NONE, size_bytes: 1, expires_at_ms: 0 };
+        schedule.add(DuePosition { due: ClusterTime::new(due), seq: Seq::new(seq) }, fact);
+    }
+    let (partition, path) = (Section::Partition(TOPIC, Partition::ZERO), Section::PathPartition(PATH, Partition::ZERO));
+    assert_eq!(change(|schedule| schedule.tell(ClusterTime::new(1001))), (partition, "told"));
+    assert_eq!(change(|schedule| add(schedule, 2000, 5)), (partition, "delayed seq"), "there is no such message");
+    assert_eq!(change(|schedule| add(schedule, 2000, 2)), (path, "delayed"), "the path has it among the passed");
+    assert_eq!(change(|schedule| add(schedule, 2000, 1)), (path, "delayed"), "it is settled");
+    let forgotten = change(|schedule| _ = schedule.forget_to(crate::schedule::all_until(ClusterTime::MAX), 9));
+    assert_eq!(forgotten, (path, "delayed"), "the path has skipped it");
+}
+
+#[test]
 fn p7_members_that_are_leaving_go_on_leaving_after_a_restart() {
     let mut shard = small();
-    for first in [4, 1004] {
+    for first in [5, 1005] {
         let mut builder = BatchBuilder::default();
         builder.add_run(&run(first..first + 1000).take().expect("a thousand"));
         builder.add(&deliver(1024));

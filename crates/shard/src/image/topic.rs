@@ -19,6 +19,9 @@
 //! | fact limit | 8 | facts kept at most, at least 1 | memory without bound (failure rule 9) |
 //! | fact count | 8 | facts of the newest messages, up to `last_seq` | |
 //! | facts | n × 20 | key hash (8), size in bytes (4), expiry in ms (8), oldest first | order by key and windows that differ (P8) |
+//! | told | 8 | delayed messages that fell due were told up to here, cluster time, ms | a message that falls due and nobody looks (P4) |
+//! | delayed count | 8 | delayed messages | |
+//! | delayed | n × 36 | due (8, cluster time, ms), sequence (8), then as a fact; by rising due and sequence | a message delivered early, or forgotten (P4) |
 //!
 //! The producers of a topic:
 //!
@@ -38,10 +41,11 @@ use super::section::{Body, NUMBER_MAX, put_settings, put_text};
 use crate::facts::FactWindow;
 use crate::names::{check_name, source_name};
 use crate::producer::{Line, LineKey, Producers, Remembered};
+use crate::schedule::Schedule;
 use crate::settings::{Setting, TopicSettings};
 use crate::state::{PartitionState, Topic};
 use bytes::{BufMut, BytesMut};
-use mortarmq_delivery::Fact;
+use mortarmq_delivery::{DuePosition, Fact};
 use mortarmq_types::{ClusterTime, Epoch, KeyHash, Partition, ProducerId, ProducerSeq, Seq, WallTime};
 use std::collections::{BTreeMap, VecDeque};
 
@@ -84,24 +88,56 @@ pub(super) fn put_partition(out: &mut BytesMut, partition: &PartitionState) {
     out.put_u64(partition.facts.limit() as u64);
     out.put_u64(partition.facts.len() as u64);
     for fact in partition.facts.iter() {
-        out.put_u64(fact.key_hash.get());
-        out.put_u32(fact.size_bytes);
-        out.put_u64(fact.expires_at_ms);
+        put_fact(out, fact);
+    }
+    out.put_u64(partition.schedule.told().get());
+    let delayed = partition.schedule.iter();
+    out.put_u64(delayed.len() as u64);
+    for (at, fact) in delayed {
+        out.put_u64(at.due.get());
+        out.put_u64(at.seq.get());
+        put_fact(out, fact);
     }
 }
 
-pub(super) fn take_partition(body: &mut Body) -> Result<PartitionState, ImageError> {
+fn put_fact(out: &mut BytesMut, fact: &Fact) {
+    out.put_u64(fact.key_hash.get());
+    out.put_u32(fact.size_bytes);
+    out.put_u64(fact.expires_at_ms);
+}
+
+fn take_fact(body: &mut Body) -> Result<Fact, ImageError> {
+    Ok(Fact { key_hash: KeyHash::new(body.u64()?), size_bytes: body.u32()?, expires_at_ms: body.u64()? })
+}
+
+fn take_schedule(body: &mut Body, last_seq: Seq, head: &Head) -> Result<Schedule, ImageError> {
+    let told = ClusterTime::new(body.u64_in("told", 0, head.time.get())?);
+    let count = body.count("delayed", DELAYED_BYTES)?;
+    let mut messages: Vec<(DuePosition, Fact)> = Vec::with_capacity(count);
+    for _ in 0..count {
+        let due = ClusterTime::new(body.u64_in("due", 1, u64::MAX)?);
+        let at = DuePosition { due, seq: Seq::new(body.u64_in("delayed seq", 1, last_seq.get())?) };
+        if messages.last().is_some_and(|(before, _)| *before >= at) {
+            return Err(body.wrong("due", due.get()));
+        }
+        messages.push((at, take_fact(body)?));
+    }
+    Schedule::restore(told, messages).ok_or_else(|| body.wrong("delayed", count as u64))
+}
+
+pub(super) fn take_partition(body: &mut Body, head: &Head) -> Result<PartitionState, ImageError> {
     let last_seq = Seq::new(body.u64_in("last_seq", 0, NUMBER_MAX)?);
     let bytes = body.u64_in("bytes", 0, NUMBER_MAX)?;
     let limit = body.u64_in("fact limit", 1, u64::from(u32::MAX))?;
     let count = body.count("facts", 20)?;
     let mut facts = Vec::with_capacity(count);
     for _ in 0..count {
-        facts.push(Fact { key_hash: KeyHash::new(body.u64()?), size_bytes: body.u32()?, expires_at_ms: body.u64()? });
+        facts.push(take_fact(body)?);
     }
     let limit = usize::try_from(limit).map_err(|_| body.wrong("fact limit", limit))?;
     let facts = FactWindow::restore(last_seq, limit, facts).ok_or_else(|| body.wrong("facts", count as u64))?;
-    Ok(PartitionState { last_seq, bytes, facts })
+    let schedule = take_schedule(body, last_seq, head)?;
+    Ok(PartitionState { last_seq, bytes, facts, schedule })
 }
 
 pub(super) fn put_producers(out: &mut BytesMut, producers: &Producers) {
@@ -159,5 +195,6 @@ fn take_line(body: &mut Body, requested: Partition, topic: &Topic, head: &Head) 
     Ok(Line { last, window, filed })
 }
 
+const DELAYED_BYTES: usize = 8 + 8 + 20;
 const REMEMBERED_BYTES: usize = 2 + 8 + 8;
 const LINE_LEAST_BYTES: usize = 2 + 8 + 8 + 8 + 8 + REMEMBERED_BYTES;

@@ -6,7 +6,9 @@
 //! 3. A member's held messages and bytes are those of its pushed deliveries.
 //! 4. On every path: produced = delivered + dropped + dlq + depth (P9).
 //! 5. The timer of each place is what the path has due there.
-//! 6. A dead-letter topic has a source with as many partitions and a group `default`; no path of it has a limit of attempts.
+//! 6. The delay timer of each partition is when its messages next fall due of which nobody was told; the delayed messages of
+//!    all partitions are counted.
+//! 7. A dead-letter topic has a source with as many partitions and a group `default`; no path of it has a limit of attempts.
 //!
 //! An image of the state shares what grows with the work: topics and their partitions stand behind `Arc`, so do the
 //! buckets and lines of producers; facts, unsettled messages and runs of settles are persistent collections. What changes
@@ -15,18 +17,19 @@
 pub mod timers;
 
 use crate::dead_letter::DEAD_LETTER_GROUP;
-use crate::facts::FactWindow;
+use crate::facts::{FactView, FactWindow};
 use crate::names::{dead_letter_name, source_name};
 use crate::producer::Producers;
+use crate::schedule::Schedule;
 use crate::settings::{Defaults, GroupSettings, Setting, TopicSettings};
-use mortarmq_delivery::{Books, Now, PathPartition};
+use mortarmq_delivery::{Books, DuePosition, Now, PathPartition};
 use mortarmq_types::{
     Cause, ClusterTime, CommitIndex, DeliveryId, Epoch, LeaseTime, MemberId, Partition, PathId, Position, Seq,
     TopicIncarnation, WallTime,
 };
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
-use timers::Timers;
+use timers::{Place, Timers};
 
 /// Most members of one group.
 pub const MEMBERS_MAX: usize = 4096;
@@ -63,7 +66,11 @@ pub struct State {
     pub paths: BTreeMap<PathId, Path>,
     pub(crate) last_topic: TopicIncarnation,
     pub(crate) last_path: PathId,
-    pub(crate) timers: Timers,
+    pub(crate) timers: Timers<Place>,
+    /// When messages of a partition fall due that were delayed.
+    pub(crate) delays: Timers<(TopicIncarnation, Partition)>,
+    /// Delayed messages of all partitions.
+    pub(crate) delayed: u64,
     /// Members whose leases are still being ended, a bounded number per batch.
     pub(crate) ending: VecDeque<(PathId, MemberId, Cause)>,
     pub(crate) producer_entries: u64,
@@ -98,6 +105,8 @@ pub struct PartitionState {
     pub bytes: u64,
     /// What is remembered of the newest messages.
     pub facts: FactWindow,
+    /// What was published with a delay and has not fallen due for every path.
+    pub schedule: Schedule,
 }
 
 /// One consumer group on one topic: a durable obligation.
@@ -144,7 +153,10 @@ impl State {
     /// When apply next has something to end or to wake; the leader proposes a stamp then.
     #[must_use]
     pub fn next_due(&self) -> Option<ClusterTime> {
-        if self.ending.is_empty() { self.timers.earliest() } else { Some(self.time) }
+        if !self.ending.is_empty() {
+            return Some(self.time);
+        }
+        self.timers.earliest().into_iter().chain(self.delays.earliest()).min()
     }
 
     /// The topic with this name, in any case.
@@ -201,6 +213,7 @@ impl State {
         path.partitions.iter().zip(&topic.partitions).any(|(partition, state)| {
             !partition.is_moving()
                 && (partition.ready_messages() > 0
+                    || state.schedule.next_after(partition.due_position()).is_some_and(|next| next.at.due <= self.time)
                     || (partition.position() <= state.last_seq && partition.passed_over() < limit))
         })
     }
@@ -220,6 +233,16 @@ impl State {
         self.timers.set((path, partition), due);
     }
 
+    /// Sets the delay timer of a partition.
+    pub(crate) fn retime_delays(&mut self, topic: TopicIncarnation, partition: Partition) {
+        let due = self
+            .topics
+            .get(&topic)
+            .and_then(|found| found.partitions.get(partition.index()))
+            .and_then(|found| found.schedule.next_due());
+        self.delays.set((topic, partition), due);
+    }
+
     /// Sets every timer anew. For a gap, which moves every lease deadline and is rare (a restart, a failover, a stall), and
     /// for a state that comes from its image.
     pub(crate) fn retime_all(&mut self) {
@@ -227,6 +250,14 @@ impl State {
             self.paths.iter().flat_map(|(id, path)| (0..path.partitions.len()).map(|number| (*id, number))).collect();
         for (id, number) in places {
             self.retime(id, Partition::from_index(number));
+        }
+        let partitions: Vec<_> = self
+            .topics
+            .iter()
+            .flat_map(|(id, topic)| (0..topic.partitions.len()).map(|number| (*id, number)))
+            .collect();
+        for (id, number) in partitions {
+            self.retime_delays(id, Partition::from_index(number));
         }
     }
 
@@ -240,10 +271,13 @@ impl State {
             assert_eq!(self.names.get(&topic.name.to_ascii_lowercase()), Some(incarnation), "invariant 1");
             assert!(topic.paths.iter().all(|(_, path)| self.paths[path].topic == *incarnation), "invariant 1");
             topic.producers.check();
-            for partition in &topic.partitions {
+            for (number, partition) in topic.partitions.iter().enumerate() {
                 partition.facts.check(partition.last_seq);
+                partition.schedule.check(partition.last_seq);
+                let place = (*incarnation, Partition::from_index(number));
+                assert_eq!(self.delays.time(place), partition.schedule.next_due(), "invariant 6: {place:?}");
             }
-            assert_eq!(dead_letters_fault(topic, &self.topics, &self.names, &self.paths), None, "invariant 6");
+            assert_eq!(dead_letters_fault(topic, &self.topics, &self.names, &self.paths), None, "invariant 7");
         }
         assert!(self.topics.keys().all(|incarnation| *incarnation <= self.last_topic), "invariant 2");
         assert!(self.paths.keys().all(|path| *path <= self.last_path), "invariant 2");
@@ -251,6 +285,10 @@ impl State {
             self.check_path(*id, path);
         }
         self.timers.check();
+        self.delays.check();
+        let partitions = self.topics.values().flat_map(|topic| &topic.partitions);
+        let delayed: usize = partitions.map(|partition| partition.schedule.len()).sum();
+        assert_eq!(self.delayed, delayed as u64, "invariant 6: delayed messages");
     }
 
     fn check_path(&self, id: PathId, path: &Path) {
@@ -259,6 +297,7 @@ impl State {
         assert_eq!(path.partitions.len(), topic.partitions.len(), "invariant 1");
         for (partition, state) in path.partitions.iter().zip(&topic.partitions) {
             partition.check(state.last_seq);
+            partition.check_delayed(state.schedule.places());
             let (now, granted_at) = (self.position(), partition.latest_grant());
             assert!(granted_at <= now, "invariant 2, P10: a lease of {granted_at:?} at {now:?}");
         }
@@ -274,7 +313,36 @@ impl State {
     }
 }
 
-/// Which part of invariant 6 a topic breaks.
+impl PartitionState {
+    /// What a path can ask it.
+    pub(crate) fn facts(&self) -> FactView<'_> {
+        FactView { stretch: None, window: &self.facts, schedule: &self.schedule }
+    }
+
+    /// The lowest sequence that a path of this partition has not settled; `last_seq` + 1 if there is none.
+    #[must_use]
+    pub fn floor(&self, path: &PathPartition) -> Seq {
+        let skipped = |at: &DuePosition| path.is_delayed(at.due, at.seq);
+        // Messages that this path has taken may stay for others, and are looked at one after the other.
+        let delayed = if path.delayed() == 0 { None } else { self.schedule.from_seq(path.due_start()).find(skipped) };
+        path.floor(self.last_seq, delayed.map(|at| at.seq))
+    }
+
+    /// How many messages of the schedule are still ahead of a path: owed, and not due for it yet.
+    #[must_use]
+    pub fn delayed(&self, path: &PathPartition) -> u64 {
+        let after = path.due_position();
+        let ahead = self.schedule.places_after(after);
+        let all_owed =
+            path.due_start() == Seq::FIRST && self.schedule.places().next().is_none_or(|first| first > after);
+        if all_owed {
+            return self.schedule.len() as u64;
+        }
+        ahead.filter(|at| at.seq >= path.due_start()).count() as u64
+    }
+}
+
+/// Which part of invariant 7 a topic breaks.
 pub(crate) fn dead_letters_fault<T: std::borrow::Borrow<Topic>>(
     topic: &Topic,
     topics: &BTreeMap<TopicIncarnation, T>,

@@ -1,7 +1,8 @@
-//! When each path and partition next has something to end or to wake.
+//! When each place next has something to end, to wake or to tell.
 
 use mortarmq_types::{ClusterTime, Partition, PathId};
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Debug;
 
 /// One path in one partition.
 pub type Place = (PathId, Partition);
@@ -10,15 +11,21 @@ pub type Place = (PathId, Partition);
 ///
 /// # Invariants
 /// 1. `order` holds exactly the entries of `times`.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Timers {
-    times: BTreeMap<Place, ClusterTime>,
-    order: BTreeSet<(ClusterTime, Place)>,
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Timers<P> {
+    times: BTreeMap<P, ClusterTime>,
+    order: BTreeSet<(ClusterTime, P)>,
 }
 
-impl Timers {
+impl<P> Default for Timers<P> {
+    fn default() -> Self {
+        Self { times: BTreeMap::new(), order: BTreeSet::new() }
+    }
+}
+
+impl<P: Copy + Debug + Ord> Timers<P> {
     /// Sets or removes the time of a place.
-    pub fn set(&mut self, place: Place, time: Option<ClusterTime>) {
+    pub fn set(&mut self, place: P, time: Option<ClusterTime>) {
         if self.times.get(&place).copied() == time {
             return;
         }
@@ -39,13 +46,13 @@ impl Timers {
 
     /// The time of one place.
     #[must_use]
-    pub fn time(&self, place: Place) -> Option<ClusterTime> {
+    pub fn time(&self, place: P) -> Option<ClusterTime> {
         self.times.get(&place).copied()
     }
 
     /// A place whose time has come.
     #[must_use]
-    pub fn due(&self, now: ClusterTime) -> Option<Place> {
+    pub fn due(&self, now: ClusterTime) -> Option<P> {
         self.order.first().filter(|(time, _)| *time <= now).map(|(_, place)| *place)
     }
 

@@ -7,7 +7,7 @@ use mortarmq_shard::command::{CreateTopic, Deliver, EndMember, ResumeMember, Set
 use mortarmq_shard::record::NewRecord;
 use mortarmq_shard::{
     BatchBuilder, Command, Defaults, Grant, JoinGroup, PublishRunBuilder, SeekTarget, Setting, SettingsPatch,
-    SettleItem, SettleKind, Stamp, StartPolicy, State, Stretch,
+    SettleItem, SettleKind, Stamp, StartPolicy, State, Stretch, Times,
 };
 use mortarmq_types::{
     ClusterTime, DeliveryId, KeyHash, MemberId, Partition, PathId, ProducerId, ProducerSeq, Seq, TopicIncarnation,
@@ -54,6 +54,7 @@ fn command(random: &mut Random) -> Command {
             producer_window: random.number_32(4),
             producer_idle_ms: random.number(1000),
             state_entries_max: random.number(100),
+            max_delayed_per_partition: random.number(20),
             ..Defaults::BUILD
         }),
         1 if random.below(4) == 0 => Command::PurgePath { path },
@@ -89,6 +90,9 @@ fn settings(random: &mut Random, of_topic: bool) -> SettingsPatch {
     let mut patch = SettingsPatch::default();
     if of_topic {
         patch.add(Setting::Partitions, 1 + random.below(3));
+        if random.below(4) == 0 {
+            patch.add(Setting::TtlMs, 1 + random.below(2000));
+        }
     } else if random.below(4) == 0 {
         patch.add(Setting::MaxPassedOver, 1 + random.below(5));
         patch.add(Setting::MaxInFlight, random.below(5));
@@ -126,7 +130,7 @@ fn stretch(random: &mut Random) -> Stretch {
     let fact = |random: &mut Random| Fact {
         key_hash: KeyHash::new(random.below(4)),
         size_bytes: random.number_32(100),
-        expires_at_ms: 0,
+        expires_at_ms: if random.below(4) == 0 { random.number(20_000) } else { 0 },
     };
     let facts = (0..random.below(30)).map(|_| fact(random)).collect();
     Stretch { partition: random.partition(), first: Seq::new(1 + random.below(60)), facts }
@@ -165,13 +169,21 @@ fn publish(random: &mut Random, builder: &mut BatchBuilder) {
     let bytes = random.number_32(100);
     if random.below(3) == 0 {
         let first = random.below(30);
-        let records = (first..first + 1 + random.below(5)).map(|at| (bytes, 1, record(at * 3 + first % 3)));
-        let records: Vec<_> = records.collect();
-        run.add_batch(topic, random.partition(), ProducerId::new(first % 3), records.into_iter());
+        let numbers = first..first + 1 + random.below(5);
+        let records: Vec<_> = numbers.map(|at| ((bytes, 1), record(at * 3 + first % 3), times(random))).collect();
+        run.add_timed_batch(topic, random.partition(), ProducerId::new(first % 3), records.into_iter());
     } else {
-        run.add(topic, random.partition(), bytes, random.number_32(9), &record(random.below(60)));
+        let sizes = (bytes, random.number_32(9));
+        run.add_timed(topic, random.partition(), sizes, &record(random.below(60)), times(random));
     }
     builder.add_run(&run.take().expect("one was added"));
+}
+
+/// Mostly none; a delay or a life that ends within the history, or never.
+fn times(random: &mut Random) -> Times {
+    let delay_ms = if random.below(4) == 0 { random.number(2000) } else { 0 };
+    let ttl_ms = if random.below(6) == 0 { random.number(3000) } else { 0 };
+    Times { delay_ms, ttl_ms }
 }
 
 /// Messages that are stored if the topic exists: without producer, or with one whose numbers go round.
@@ -185,7 +197,7 @@ fn publish_next(random: &mut Random, builder: &mut BatchBuilder) {
             if producer == 0 { (0, 0) } else { (producer, number + random.below(2) * random.below(4)) };
         let (producer_id, producer_seq) = (ProducerId::new(producer_id), ProducerSeq::new(producer_seq));
         let record = NewRecord { producer_id, producer_seq, key, has_headers: false, body: b"not looked at" };
-        run.add(topic, random.partition(), 9, 9, &record);
+        run.add_timed(topic, random.partition(), (9, 9), &record, times(random));
     }
     builder.add_run(&run.take().expect("one was added"));
 }

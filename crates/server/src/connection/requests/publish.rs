@@ -1,7 +1,9 @@
 //! PUB and PUB_BATCH: the record is encoded here, once, together with its command.
 
 use mortarmq_node::Failure;
+use mortarmq_shard::Times;
 use mortarmq_shard::record::NewRecord;
+use mortarmq_shard::settings::AGE_MAX_MS;
 use mortarmq_types::{ProducerId, ProducerSeq};
 use mortarmq_wire::ops::{Publish, PublishBatch, PublishOptions};
 use mortarmq_wire::{ErrorCode, Op, RecordBody};
@@ -12,32 +14,34 @@ use crate::connection::session::Session;
 /// PUB. Publishes of one read that follow one another become one run.
 pub(crate) fn one(session: &mut Session, frame_bytes: usize, publish: &Publish<'_>) {
     let op = Op::Publish.number();
-    let topic = match check_options("PUB", &publish.options).and_then(|()| topic_of(session, publish.topic_id)) {
-        Ok(topic) => topic,
+    let times = times_of("PUB", &publish.options);
+    let (topic, times) = match times.and_then(|times| Ok((topic_of(session, publish.topic_id)?, times))) {
+        Ok(found) => found,
         Err(failure) => return session.refuse(op, frame_bytes, failure),
     };
-    let (payload_bytes, value_bytes) = sizes(&publish.body);
+    let sizes = sizes(&publish.body);
     let record = record(publish.producer_id, publish.producer_seq, &publish.body);
-    session.run_of(topic).add(topic, publish.partition, payload_bytes, value_bytes, &record);
+    session.run_of(topic).add_timed(topic, publish.partition, sizes, &record, times);
     session.expected.push(op, frame_bytes);
 }
 
 /// PUB_BATCH: one command.
 pub(crate) fn batch(session: &mut Session, frame_bytes: usize, batch: &PublishBatch<'_>) {
     let op = Op::PublishBatch.number();
-    let options = batch.records.iter().try_for_each(|record| check_options("PUB_BATCH", &record.options));
-    let topic = match options.and_then(|()| topic_of(session, batch.topic_id)) {
-        Ok(topic) => topic,
+    let times = batch.records.iter().map(|record| times_of("PUB_BATCH", &record.options));
+    let times: Result<Vec<Times>, Failure> = times.collect();
+    let (topic, times) = match times.and_then(|times| Ok((topic_of(session, batch.topic_id)?, times))) {
+        Ok(found) => found,
         Err(failure) => return session.refuse(op, frame_bytes, failure),
     };
     let numbered = batch.records.iter().zip(numbers(batch.producer_id, batch.first_producer_seq));
     let records: Vec<_> = numbered
-        .map(|(item, producer_seq)| {
-            let (payload_bytes, value_bytes) = sizes(&item.body);
-            (payload_bytes, value_bytes, record(batch.producer_id, producer_seq, &item.body))
+        .zip(times)
+        .map(|((item, producer_seq), times)| {
+            (sizes(&item.body), record(batch.producer_id, producer_seq, &item.body), times)
         })
         .collect();
-    session.run_of(topic).add_batch(topic, batch.partition, batch.producer_id, records.into_iter());
+    session.run_of(topic).add_timed_batch(topic, batch.partition, batch.producer_id, records.into_iter());
     session.expected.push(op, frame_bytes);
 }
 
@@ -57,22 +61,30 @@ fn sizes(body: &RecordBody<'_>) -> (u32, u32) {
     (narrow(body.payload_len()), narrow(body.value().len()))
 }
 
-/// Fields that this version does not have are refused by their name, never ignored.
-fn check_options(op: &str, options: &PublishOptions<'_>) -> Result<(), Failure> {
-    let missing = match options {
-        PublishOptions { delay_ms: None, ttl_ms: None, idempotency_key: None } => return Ok(()),
-        PublishOptions { delay_ms: Some(_), .. } => "delay_ms: delayed messages are",
-        PublishOptions { ttl_ms: Some(_), .. } => "ttl_ms: a message's own time to live is",
-        PublishOptions { idempotency_key: Some(_), .. } => "idempotency key: idempotency keys are",
-    };
-    let text = format!("{op} field {missing} not in this version; leave the field out");
-    Err(Failure::new(ErrorCode::MalformedPayload, text))
+/// The delay and the life that a record asks for; 0 is none, and the topic's. A field that this version does not have is
+/// refused by its name, never ignored.
+fn times_of(op: &str, options: &PublishOptions<'_>) -> Result<Times, Failure> {
+    let refused = |text| Err(Failure::new(ErrorCode::MalformedPayload, text));
+    if options.idempotency_key.is_some() {
+        let text = "idempotency key: idempotency keys are not in this version; leave the field out";
+        return refused(format!("{op} field {text}"));
+    }
+    let times = Times { delay_ms: options.delay_ms.unwrap_or(0), ttl_ms: options.ttl_ms.unwrap_or(0) };
+    for (field, ms) in [("delay_ms", times.delay_ms), ("ttl_ms", times.ttl_ms)] {
+        if ms > AGE_MAX_MS {
+            return refused(format!("{op} field {field} is {ms}, at most {AGE_MAX_MS} (a hundred years) is accepted"));
+        }
+    }
+    Ok(times)
 }
 
 #[cfg(test)]
 mod tests {
-    use super::numbers;
+    use super::{numbers, times_of};
+    use mortarmq_shard::Times;
+    use mortarmq_shard::settings::AGE_MAX_MS;
     use mortarmq_types::{ProducerId, ProducerSeq};
+    use mortarmq_wire::ops::PublishOptions;
 
     fn first_three(producer_id: u64, first: u64) -> Vec<u64> {
         numbers(ProducerId::new(producer_id), ProducerSeq::new(first)).take(3).map(ProducerSeq::get).collect()
@@ -82,5 +94,18 @@ mod tests {
     fn p3_records_of_a_batch_are_numbered_on_and_without_a_producer_all_are_0() {
         assert_eq!(first_three(7, 5), [5, 6, 7]);
         assert_eq!(first_three(0, 0), [0, 0, 0]);
+    }
+
+    #[test]
+    fn what_is_not_there_or_out_of_range_is_refused_by_name() {
+        let of = |delay_ms, ttl_ms| PublishOptions { delay_ms, ttl_ms, idempotency_key: None };
+        let text = |options| times_of("PUB", &options).expect_err("it is refused").message;
+        assert_eq!(times_of("PUB", &of(Some(0), None)).expect("no delay"), Times::default());
+        let most = Times { delay_ms: AGE_MAX_MS, ttl_ms: AGE_MAX_MS };
+        assert_eq!(times_of("PUB", &of(Some(AGE_MAX_MS), Some(AGE_MAX_MS))).expect("in range"), most);
+        assert!(text(of(Some(AGE_MAX_MS + 1), None)).starts_with("PUB field delay_ms"));
+        assert!(text(of(None, Some(u64::MAX))).starts_with("PUB field ttl_ms"));
+        let with_key = PublishOptions { idempotency_key: Some(b"k"), ..PublishOptions::default() };
+        assert!(text(with_key).starts_with("PUB field idempotency key"));
     }
 }

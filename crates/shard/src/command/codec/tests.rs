@@ -2,7 +2,7 @@
 
 use crate::command::{
     Batch, BatchBuilder, Command, CreateTopic, Deliver, EndMember, Grant, JoinGroup, PublishRunBuilder, ResumeMember,
-    SeekTarget, Settle, SettleItem, SettleKind, Stamp, StartPolicy, Stretch,
+    SeekTarget, Settle, SettleItem, SettleKind, Stamp, StartPolicy, Stretch, Times,
 };
 use crate::record::NewRecord;
 use crate::settings::{Defaults, Setting, SettingsPatch};
@@ -104,7 +104,10 @@ fn batch_of_all() -> Bytes {
     let topic = TopicIncarnation::new(1);
     run.add(topic, Partition::ANY, 3, 2, &record(1));
     run.add_batch(topic, Partition::ANY, ProducerId::new(9), [2, 3].map(|number| (3, 2, record(number))).into_iter());
-    builder.add_run(&run.take().expect("two commands were added"));
+    run.add_timed(topic, Partition::ANY, (3, 2), &record(4), Times { delay_ms: 60_000, ttl_ms: 90_000 });
+    let late = |number| ((3, 2), record(number), Times { ttl_ms: 7, ..Times::default() });
+    run.add_timed_batch(topic, Partition::ANY, ProducerId::new(9), [5].map(late).into_iter());
+    builder.add_run(&run.take().expect("four commands were added"));
     builder.close(stamp())
 }
 
@@ -127,7 +130,30 @@ fn every_command_survives_its_bytes() {
     assert_eq!((publish.record.producer_seq.get(), publish.record.payload_bytes), (1, 3));
     crate::record::open_record(&publish.record.record).expect("the record is whole");
     let Command::PublishBatch(batch) = &commands[samples().len() + 1] else { panic!("a batch publish follows") };
-    assert_eq!(batch.records.len(), 2);
+    assert_eq!((batch.records.len(), batch.records[0].times), (2, Times::default()));
+    let Command::Publish(delayed) = &commands[samples().len() + 2] else { panic!("a delayed publish follows") };
+    assert_eq!(delayed.record.times, Times { delay_ms: 60_000, ttl_ms: 90_000 });
+    let Command::PublishBatch(batch) = &commands[samples().len() + 3] else { panic!("a batch publish follows") };
+    assert_eq!(batch.records[0].times, Times { delay_ms: 0, ttl_ms: 7 });
+}
+
+#[test]
+fn p11_times_that_say_nothing_or_are_not_known_are_refused() {
+    let mut run = PublishRunBuilder::default();
+    let (producer_id, producer_seq) = (ProducerId::ZERO, ProducerSeq::ZERO);
+    let record = NewRecord { producer_id, producer_seq, key: b"", has_headers: false, body: b"v" };
+    let times = Times { delay_ms: 1, ttl_ms: 1 };
+    run.add_timed(TopicIncarnation::new(1), Partition::ANY, (1, 1), &record, times);
+    let mut builder = BatchBuilder::default();
+    builder.add_run(&run.take().expect("one"));
+    let whole = builder.close(stamp()).to_vec();
+    assert!(read_all(whole.clone().into()).is_ok());
+    for (from_end, field, found) in [(17, "flags", 7), (9, "delay_ms", 0), (1, "ttl_ms", 0)] {
+        let mut changed = whole.clone();
+        let place = whole.len() - from_end;
+        changed[place] = u8::try_from(found).expect("small");
+        assert_eq!(read_all(changed.into()), Err(crate::command::CommandError::Field { field, found }));
+    }
 }
 
 #[test]
