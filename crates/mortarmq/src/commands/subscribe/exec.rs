@@ -104,7 +104,7 @@ struct Pool {
 struct Done {
     row: Vec<Cell>,
     key: (u16, Bytes),
-    is_ack: bool,
+    is_settled: bool,
     answer: Result<SettleOutcome, ClientError>,
 }
 
@@ -137,7 +137,9 @@ impl Pool {
         self.running.spawn(async move {
             let row = row(&delivery);
             let ending = run(&command, &topic, &delivery, is_stopped).await;
-            let is_ack = matches!(ending, Ending::Succeeded);
+            // What dies in a dead-letter topic stays there.
+            let is_rejected = matches!(ending, Ending::Rejected(_)) && !topic.starts_with(DEAD_LETTERS);
+            let is_settled = is_rejected || matches!(ending, Ending::Succeeded);
             let answer = match ending {
                 Ending::Succeeded => settler.ack(&delivery).await,
                 Ending::Rejected(text) => settler.dead_letter(&delivery, &text).await,
@@ -145,11 +147,11 @@ impl Pool {
                 // Given back, so that it counts no attempt.
                 Ending::Stopped => settler.release(&delivery).await,
             };
-            Done { row, key, is_ack, answer }
+            Done { row, key, is_settled, answer }
         });
     }
 
-    /// Whether the message was acked.
+    /// Whether the message is settled: acked, or dead.
     fn ended(&mut self, done: Done, rows: &mut Rows) -> Result<bool, Failure> {
         self.keys.remove(&done.key);
         if let Some(place) = self
@@ -161,7 +163,7 @@ impl Pool {
             self.start(delivery);
         }
         match done.answer.map_err(|error| session::failure(&error))? {
-            SettleOutcome::Done if done.is_ack => {
+            SettleOutcome::Done if done.is_settled => {
                 rows.push(done.row)?;
                 Ok(true)
             }
@@ -173,3 +175,6 @@ impl Pool {
         }
     }
 }
+
+/// How the names of dead-letter topics begin.
+const DEAD_LETTERS: &str = "$dlq.";
