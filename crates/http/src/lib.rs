@@ -11,6 +11,7 @@
 mod answer;
 mod handle;
 mod intake;
+mod page;
 mod parameters;
 mod payload;
 mod refusal;

@@ -5,21 +5,16 @@
 
 use axum::extract::State;
 use axum::http::StatusCode;
-use mortarmq_node::views::{DeadLetterView, DeadLettersView};
+use mortarmq_node::views::DeadLetterView;
 use mortarmq_node::{Query, QueryAnswer};
-use mortarmq_types::{Partition, Seq};
 use serde::Serialize;
 
 use crate::answer::{Answer, ask, json_line};
 use crate::handle::NodeHandle;
+use crate::page::{Page, list};
 use crate::parameters::{Parameters, Segments};
 use crate::payload::write_message;
 use crate::refusal::Refusal;
-
-const LETTERS_DEFAULT: u64 = 100;
-const LETTERS_MAX: u64 = 1000;
-/// An answer that holds so much takes no further dead letter.
-const ANSWER_BYTES_MAX: usize = 4 * 1024 * 1024;
 
 /// What is told of a dead letter beside the message itself.
 #[derive(Serialize)]
@@ -43,34 +38,12 @@ pub(crate) async fn answer<H: NodeHandle>(
     Segments(topic): Segments<String>,
     parameters: Parameters,
 ) -> Answer {
-    let partition = parameters.number("partition", 0..=u64::from(u16::MAX))?.unwrap_or(0);
-    let from = parameters.number("from", 1..=u64::MAX)?.unwrap_or(1);
-    let max = parameters.number("max", 1..=LETTERS_MAX)?.unwrap_or(LETTERS_DEFAULT);
-    let question = Query::DeadLetters {
-        topic,
-        partition: Partition::new(u16::try_from(partition).expect("the range ends at 16 bits")),
-        from: Seq::new(from),
-        max: u32::try_from(max).expect("at most LETTERS_MAX"),
-    };
-    let QueryAnswer::DeadLetters(view) = ask(&node, question).await? else {
+    let Page { partition, from, max } = Page::of(&parameters)?;
+    let QueryAnswer::DeadLetters(view) = ask(&node, Query::DeadLetters { topic, partition, from, max }).await? else {
         return Err(Refusal::other_answer());
     };
-    Ok(json_line(StatusCode::OK, letters(&view)))
-}
-
-fn letters(view: &DeadLettersView) -> Vec<u8> {
-    let mut line = br#"{"dead_letters":["#.to_vec();
-    for (number, letter) in view.letters.iter().enumerate() {
-        if line.len() > ANSWER_BYTES_MAX {
-            break;
-        }
-        if number > 0 {
-            line.push(b',');
-        }
-        write_letter(&mut line, &view.topic, letter);
-    }
-    line.extend_from_slice(b"]}");
-    line
+    let letters = list("dead_letters", &view.letters, |out, letter| write_letter(out, &view.topic, letter));
+    Ok(json_line(StatusCode::OK, letters))
 }
 
 fn write_letter(out: &mut Vec<u8>, topic: &str, letter: &DeadLetterView) {
