@@ -65,7 +65,7 @@ impl CopyWork {
         };
         let (record, unreadable) = match made {
             Ok(record) => (record, None),
-            Err(reason) => (placeholder(&self.envelope, &reason), Some(reason)),
+            Err(reason) => (letter_without_value(&self.envelope, &reason), Some(reason)),
         };
         Copied { record: SegmentRecord { record, ..self.to }, unreadable }
     }
@@ -83,7 +83,7 @@ fn dead_letter(source: &Bytes, envelope: &Envelope) -> Result<Bytes, String> {
 }
 
 /// The record of a dead letter whose source cannot be read.
-fn placeholder(envelope: &Envelope, reason: &str) -> Bytes {
+fn letter_without_value(envelope: &Envelope, reason: &str) -> Bytes {
     let told =
         format!("the record of the dead message cannot be read: {reason}; its consumer said: {}", envelope.error);
     let error = longest_start(&told, ERROR_MAX_BYTES).to_owned();
