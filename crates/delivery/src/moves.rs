@@ -110,12 +110,7 @@ impl PathPartition {
         ended: &mut Vec<Ended>,
     ) -> u64 {
         let dropped = self.books(last_seq).depth;
-        // A path that starts at the next message to come lies above all that there is.
-        let to = end_of(last_seq).max(self.start);
-        self.begin(
-            Moving { kind: MoveKind::Purge, to, from: Seq::FIRST },
-            &mut Steps { facts, left: budget, moved, ended },
-        );
+        self.begin(self.over_all(last_seq), &mut Steps { facts, left: budget, moved, ended });
         dropped
     }
 
@@ -169,10 +164,14 @@ impl PathPartition {
         ended: &mut Vec<Ended>,
     ) -> u64 {
         let dropped = self.books(last_seq).depth;
-        let to = end_of(last_seq).max(self.start);
-        let moving = Moving { kind: MoveKind::Purge, to, from: Seq::FIRST };
+        let moving = self.over_all(last_seq);
         self.go_forwards(moving, DropReason::GroupDeleted, &mut Steps { facts, left: budget, moved, ended });
         dropped
+    }
+
+    /// The move that drops everything there is. A path that starts at the next message to come lies above all that.
+    fn over_all(&self, last_seq: Seq) -> Moving {
+        Moving { kind: MoveKind::Purge, to: end_of(last_seq).max(self.start), from: Seq::FIRST }
     }
 
     /// Whether a move is not done yet.
