@@ -286,7 +286,6 @@ fn a_documented_route_of_a_later_version_names_itself() {
         ("POST", "/v1/topics", "/v1/topics"),
         ("DELETE", "/v1/topics/orders", "/v1/topics/{topic}"),
         ("POST", "/v1/topics/orders/produce", "/v1/topics/{topic}/produce"),
-        ("POST", "/v1/topics/orders/dlq", "/v1/topics/{topic}/dlq"),
         ("PATCH", "/v1/topics/orders/groups/billing", "/v1/topics/{topic}/groups/{group}"),
         ("POST", "/v1/cluster/members/2/readmit", "/v1/cluster/members/{id}/readmit"),
     ];

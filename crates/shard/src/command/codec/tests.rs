@@ -1,8 +1,9 @@
 //! Commands survive their bytes, and no bytes make decoding panic.
 
 use crate::command::{
-    Batch, BatchBuilder, Command, CreateTopic, Deliver, EndMember, Grant, JoinGroup, PublishRunBuilder, ResumeMember,
-    SeekTarget, Settle, SettleItem, SettleKind, Stamp, StartPolicy, Stretch, Times,
+    Batch, BatchBuilder, Command, CreateTopic, Deliver, DropDead, EndMember, Grant, JoinGroup, Letter,
+    PublishRunBuilder, Redrive, ResumeMember, SeekTarget, Settle, SettleItem, SettleKind, Stamp, StartPolicy, Stretch,
+    Times,
 };
 use crate::record::NewRecord;
 use crate::settings::{Defaults, Setting, SettingsPatch};
@@ -80,6 +81,23 @@ fn samples() -> Vec<Command> {
             group: "billing".to_owned(),
             member: MemberId::new(77),
             secret_hash: 78,
+        }),
+        Command::Redrive(Redrive {
+            topic: TopicIncarnation::new(2),
+            partition: Partition::new(3),
+            letters: vec![Letter {
+                seq: Seq::new(4),
+                path: PathId::new(2),
+                origin: Seq::new(41),
+                delivery: DeliveryId::new(11),
+                key_hash: KeyHash::new(5),
+                size_bytes: 7,
+            }],
+        }),
+        Command::DropDead(DropDead {
+            topic: TopicIncarnation::new(2),
+            partition: Partition::new(3),
+            seqs: vec![Seq::new(4), Seq::new(9)],
         }),
     ]
 }
