@@ -73,8 +73,8 @@ impl Connected<IncomingStream<'_, AdminListener>> for Patient {
     }
 }
 
-/// Gives a redrive or purge of dead letters its time: it goes at the pace that was asked for. It was read as a whole, so
-/// nobody holds the connection by sending slowly.
+/// Gives a redrive or purge of dead letters its time: it goes at the pace that was asked for. The headers are read by then,
+/// and a body has a time limit of its own, so nobody holds the connection by sending slowly.
 pub(crate) async fn give_time(ConnectInfo(patient): ConnectInfo<Patient>, request: Request, next: Next) -> Response {
     let takes_long = request.method() == Method::POST && request.uri().path().ends_with("/dlq");
     patient.0.store(takes_long, Ordering::Relaxed);

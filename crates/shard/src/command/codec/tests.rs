@@ -19,7 +19,12 @@ fn patch(values: &[(Setting, u64)]) -> SettingsPatch {
     SettingsPatch { values: values.to_vec() }
 }
 
+/// One of each but publishes.
 fn samples() -> Vec<Command> {
+    [others(), letters()].concat()
+}
+
+fn others() -> Vec<Command> {
     let item = |kind| SettleItem {
         partition: Partition::new(3),
         first_seq: Seq::new(9),
@@ -82,6 +87,12 @@ fn samples() -> Vec<Command> {
             member: MemberId::new(77),
             secret_hash: 78,
         }),
+    ]
+}
+
+/// The commands on single dead letters.
+fn letters() -> Vec<Command> {
+    vec![
         Command::Redrive(Redrive {
             topic: TopicIncarnation::new(2),
             partition: Partition::new(3),
