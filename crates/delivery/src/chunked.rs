@@ -195,7 +195,10 @@ impl<K: Ord + Copy, V: Clone> ChunkedMap<K, V> {
 /// Adds an entry to a chunk that has room.
 fn add<T>(chunk: &mut Vec<T>, place: usize, entry: T) {
     if chunk.len() == chunk.capacity() {
-        chunk.reserve_exact(CHUNK_STEP);
+        // The chunk to which rising keys are added is soon full.
+        let is_last = place == chunk.len();
+        let more = if is_last { chunk.len().max(CHUNK_STEP) } else { CHUNK_STEP };
+        chunk.reserve_exact(more.min(CHUNK_MAX - chunk.len()));
     }
     chunk.insert(place, entry);
 }
