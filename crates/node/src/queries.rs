@@ -73,6 +73,18 @@ impl Queries {
     pub(crate) fn ask(&mut self, asked: Asked) {
         self.waiting.push(asked);
     }
+
+    /// Forgets a question or act that was not looked at yet, as nobody waits for its answer any more.
+    pub(crate) fn forget(&mut self, gone: u64) {
+        let is_other = |asked: &Asked| match asked {
+            Asked::Query { query, .. } | Asked::Act { query, .. } => *query != gone,
+            Asked::Metadata { .. } => true,
+        };
+        self.waiting.retain(is_other);
+        if let Some((_, asked)) = &mut self.confirming {
+            asked.retain(is_other);
+        }
+    }
 }
 
 impl Node {

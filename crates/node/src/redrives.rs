@@ -87,6 +87,7 @@ impl Node {
     /// Nobody waits for the answer to a query or act any more: a run that is not done ends where it is.
     pub fn handle_query_gone(&mut self, now: Now, query: u64) {
         self.turn(now);
+        self.queries.forget(query);
         self.redrives.runs.remove(&query);
     }
 
