@@ -66,11 +66,14 @@ impl Bench {
 }
 
 fn told(effects: &[Effect]) -> Vec<(PathId, LedgerKind, u64, u64, &str)> {
-    let event = |effect| if let &Effect::Ledger(ref ledger) = effect { Some(&ledger.event) } else { None };
-    let events = effects.iter().filter_map(event);
-    events
-        .map(|event| (event.path, event.kind, event.first_seq.get(), event.previous.get(), event.detail.as_str()))
-        .collect()
+    let mut told = Vec::new();
+    for effect in effects {
+        let Effect::Ledger(ledger) = effect else { continue };
+        let event = &ledger.event;
+        let (seq, previous) = (event.first_seq.get(), event.previous.get());
+        told.push((event.path, event.kind, seq, previous, event.detail.as_str()));
+    }
+    told
 }
 
 #[test]
