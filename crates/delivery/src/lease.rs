@@ -223,8 +223,12 @@ impl PathPartition {
             // What an operator moves is offered again when it stands where it is to be.
             return LeaseStop::NothingReady;
         }
-        self.follow_order(rules.order);
         let mut call = Call::new(request, rules, *last_delivery_id);
+        self.follow_order(rules.order, &mut call.steps_left);
+        if self.reordering.is_some() {
+            handed.steps += request.limits.steps - call.steps_left;
+            return LeaseStop::StepsSpent;
+        }
         let stop = self.serve(&mut call, facts, last_delivery_id, handed);
         // What was unlocked and not taken waits again, for the messages that this call leased (P8).
         for place in call.unlocked {
@@ -414,7 +418,7 @@ impl PathPartition {
         let ordered = self.order == Order::Key;
         let (key, due) = (self.entry(seq).key_hash, self.entry(seq).due);
         self.ready.remove(&(due, seq));
-        if self.has_queue(key) {
+        if self.stands_in_queue(key, seq) {
             self.leased_keys.insert((key, seq));
         }
         let entry = self.entry_mut(seq);

@@ -5,7 +5,8 @@
 //!    published (P10).
 //! 2. The leased entries are exactly those with a deadline, and those with a holder (P5).
 //! 3. The scheduled entries are exactly those with a due time.
-//! 4. Under key order the keyed entries are exactly those in a key's queue; otherwise no queue has any.
+//! 4. Under key order the keyed entries are exactly those in a key's queue; otherwise no queue has any. While the order
+//!    changes, the new order holds below one message, and the former from there on.
 //! 5. The ready messages are exactly the waiting ones that no earlier message of their key holds back, nor a lease of
 //!    their key that was granted in key order (P8).
 //! 6. Before a lease that was granted in key order, all that is unsettled in its key is leased to the same member, by
@@ -73,6 +74,8 @@ pub struct PathPartition {
     pub(crate) entries: OrdMap<Seq, Entry>,
     /// The order that the indexes below are made for.
     pub(crate) order: Order,
+    /// While the order changes: what lies below stands as the new order asks, the rest as the old one did.
+    pub(crate) reordering: Option<Seq>,
     /// The queue of each key: its unsettled messages that were offered.
     pub(crate) keyed: BTreeSet<(KeyHash, Seq)>,
     /// Those of them whose lease was granted in key order.
@@ -119,6 +122,7 @@ impl PathPartition {
             moving: None,
             entries: OrdMap::new(),
             order: Order::Key,
+            reordering: None,
             keyed: BTreeSet::new(),
             leased_keys: BTreeSet::new(),
             ready: BTreeSet::new(),
@@ -221,12 +225,12 @@ impl PathPartition {
         self.runs.len() as u64
     }
 
-    /// When the next lease ends or the next retry is due, given the sum of all gaps; at once while a move goes on.
+    /// When the next lease ends or the next retry is due, given the sum of all gaps; at once while a move or a change of order goes on.
     ///
     /// It says nothing of old settles, which may wait to be forgotten until something else happens.
     #[must_use]
     pub fn next_due(&self, gaps_ms: u64) -> Option<ClusterTime> {
-        if self.moving.is_some() {
+        if self.is_moving() {
             return Some(ClusterTime::ZERO);
         }
         let lease = self.deadlines.first().map(|(deadline, _)| ClusterTime::new(deadline.get()).after_ms(gaps_ms));
@@ -266,7 +270,7 @@ impl PathPartition {
             self.schedule.first().is_some_and(|(due, _)| *due <= now.cluster)
                 || facts.next_delayed(self.due_position).is_some_and(|next| next.at.due <= now.cluster)
         };
-        self.moving.is_none()
+        !self.is_moving()
             && (!self.ready.is_empty() || self.order != rules.order || self.position <= last_seq || is_something_due())
     }
 
@@ -391,7 +395,7 @@ impl PathPartition {
         let mut ahead: BTreeMap<KeyHash, Ahead<'_>> = BTreeMap::new();
         let (mut queued, mut ready, mut leased) = (0, 0, 0);
         for (seq, entry) in &self.entries {
-            let has_queue = self.order == Order::Key && entry.key_hash.is_some();
+            let has_queue = self.stands_in_queue(entry.key_hash, *seq);
             queued += usize::from(has_queue);
             let is_queued = self.keyed.contains(&(entry.key_hash, *seq));
             assert_eq!(is_queued, has_queue, "invariant 4: message {seq} in the queue of its key");

@@ -153,7 +153,11 @@ impl Pair<'_> {
                 self.saw_ended("member", &real.1);
                 self.saw(format!("member done {done}"));
             }
-            Command::SetOrder { order } => self.rules.order = *order,
+            Command::SetOrder { order } => {
+                self.rules.order = *order;
+                self.real.follow_order(*order, &mut u32::MAX.clone());
+                self.model.adopt(*order);
+            }
             Command::SetMaxAttempts { max_attempts } => self.rules.max_attempts = *max_attempts,
             // A group never starts beyond the next message.
             Command::Purge { .. } | Command::Seek { .. } if self.model.last_seq() + 1 < self.model.start => {}
