@@ -18,11 +18,18 @@ pub fn router<H: NodeHandle>(handle: H) -> Router {
         .route("/metrics", get(routes::metrics::answer::<H>))
         .route("/stats", get(routes::stats::answer::<H>))
         .route("/v1/topics", get(routes::topics::answer::<H>))
-        .route("/v1/topics/{topic}", get(routes::topic::answer::<H>))
+        .route(
+            "/v1/topics/{topic}",
+            get(routes::topic::answer::<H>)
+                .patch(routes::change_topic::answer::<H>)
+                .delete(routes::delete_topic::answer::<H>),
+        )
         .route("/v1/topics/{topic}/groups", get(routes::groups::answer::<H>))
         .route(
             "/v1/topics/{topic}/groups/{group}",
-            get(routes::group::answer::<H>).delete(routes::delete_group::answer::<H>),
+            get(routes::group::answer::<H>)
+                .patch(routes::change_group::answer::<H>)
+                .delete(routes::delete_group::answer::<H>),
         )
         .route("/v1/topics/{topic}/groups/{group}/seek", post(routes::seek::answer::<H>))
         .route("/v1/topics/{topic}/purge", post(routes::purge::answer::<H>))

@@ -41,6 +41,7 @@ pub(crate) struct Route<'a> {
 enum Method<'a> {
     Get,
     Post(&'a serde_json::Value),
+    Patch(&'a serde_json::Value),
     Delete,
 }
 
@@ -87,6 +88,19 @@ impl Admin {
         body: &serde_json::Value,
     ) -> Result<T, Failure> {
         self.ask_of_topic(topic, route, Method::Post(body))
+    }
+
+    /// Changes settings of one topic, with a body of JSON.
+    ///
+    /// # Errors
+    /// As [`Admin::post_of_topic`].
+    pub(crate) fn patch_of_topic<T: DeserializeOwned>(
+        &self,
+        topic: &str,
+        route: Route<'_>,
+        body: &serde_json::Value,
+    ) -> Result<T, Failure> {
+        self.ask_of_topic(topic, route, Method::Patch(body))
     }
 
     /// Deletes something of one topic.
@@ -139,6 +153,7 @@ impl Admin {
             Method::Get => self.prepared(self.agent.get(url), route).call(),
             Method::Delete => self.prepared(self.agent.delete(url), route).call(),
             Method::Post(body) => self.prepared(self.agent.post(url), route).send_json(body),
+            Method::Patch(body) => self.prepared(self.agent.patch(url), route).send_json(body),
         };
         let mut response = answered.map_err(|error| self.unreachable(&error))?;
         let status = response.status();

@@ -180,6 +180,7 @@ impl NodeRecovery {
                 | Effect::PathDeleted(_)
                 | Effect::MemberEnded { .. }
                 | Effect::PathMoved(_)
+                | Effect::PathChanged(_)
                 | Effect::TopicMoved(_) => {}
             }
         }

@@ -13,9 +13,13 @@ pub(crate) fn failure(refusal: &Refusal) -> Failure {
         Refusal::UnknownGroup => ErrorCode::UnknownGroup,
         Refusal::UnknownMember => ErrorCode::UnknownMember,
         Refusal::MoveUnderWay => return back_pressure(&format!("{refusal}: retry")),
-        Refusal::Name(_) | Refusal::DeadLetterTopic | Refusal::DeadLetterAttempts | Refusal::DeadLetterGroup => {
-            ErrorCode::InvalidTopic
-        }
+        Refusal::Name(_)
+        | Refusal::DeadLetterTopic
+        | Refusal::DeadLetterAttempts
+        | Refusal::DeadLetterGroup
+        | Refusal::DeadLetterPartitions
+        | Refusal::Fixed { .. }
+        | Refusal::FewerPartitions { .. } => ErrorCode::InvalidTopic,
         Refusal::NameCase { .. } | Refusal::TopicMismatch { .. } => ErrorCode::TopicExistsMismatch,
         Refusal::GroupMismatch { .. } => ErrorCode::GroupExistsMismatch,
         Refusal::TooLarge { .. } => ErrorCode::TooLarge,

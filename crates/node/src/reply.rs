@@ -5,8 +5,8 @@ use mortarmq_types::{MemberId, Position, TopicIncarnation};
 use mortarmq_wire::{ErrorCode, Outcome};
 
 use crate::views::{
-    BalanceView, DeadLettersView, GroupsView, LeaderView, MetadataView, MovedView, PeekView, StatsView, TopicView,
-    TopicsView, TraceView,
+    BalanceView, DeadLettersView, GroupView, GroupsView, LeaderView, MetadataView, MovedView, PeekView, StatsView,
+    TopicView, TopicsView, TraceView,
 };
 
 /// The answer to one request.
@@ -125,6 +125,10 @@ pub enum QueryAnswer {
     Trace(TraceView),
     /// To [`crate::Query::Leader`].
     Leader(LeaderView),
-    /// To every [`crate::Act`].
+    /// To every [`crate::Act`] that moves or ends a path.
     Moved(MovedView),
+    /// To [`crate::Act::ChangeGroup`]. [`crate::Act::ChangeTopic`] is answered with the topic.
+    Group(GroupView),
+    /// To [`crate::Act::DeleteTopic`].
+    Done,
 }

@@ -3,6 +3,7 @@
 use mortarmq_shard::{PublishRun, SeekTarget, SettleItem, StartPolicy};
 use mortarmq_types::{MemberId, Partition, Seq, TopicIncarnation, WallTime};
 
+use crate::options::Settings;
 use crate::reply::Failure;
 
 /// One request of a connection. Every one takes a place in the connection's order of answers, except [`Request::Pull`].
@@ -204,4 +205,41 @@ pub enum Act {
         /// The group's name.
         group: String,
     },
+    /// Gives a topic other settings, or more partitions.
+    ChangeTopic {
+        /// The topic's name.
+        topic: String,
+        /// Settings and their values, as in the options of a DECLARE.
+        settings: Settings,
+    },
+    /// Gives a group other settings.
+    ChangeGroup {
+        /// The topic's name.
+        topic: String,
+        /// The group's name.
+        group: String,
+        /// Settings and their values, as in the options of a SUB.
+        settings: Settings,
+    },
+    /// Ends a topic, with its groups and dead letters.
+    DeleteTopic {
+        /// The topic's name.
+        name: String,
+    },
+}
+
+impl Act {
+    /// The name of the topic that is concerned.
+    #[must_use]
+    pub fn topic(&self) -> &str {
+        match self {
+            Self::Purge { topic, .. }
+            | Self::Seek { topic, .. }
+            | Self::SeekTime { topic, .. }
+            | Self::DeleteGroup { topic, .. }
+            | Self::ChangeTopic { topic, .. }
+            | Self::ChangeGroup { topic, .. }
+            | Self::DeleteTopic { name: topic } => topic,
+        }
+    }
 }

@@ -33,6 +33,8 @@ pub enum Effect {
     },
     /// Deliveries of a path ended by themselves or by a settle: credit may be free, retries may be ready.
     PathMoved(PathId),
+    /// A path has other settings: sessions and windows follow.
+    PathChanged(PathId),
     /// Delayed messages of a topic are due: its paths may have something to deliver.
     TopicMoved(TopicIncarnation),
 }

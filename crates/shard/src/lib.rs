@@ -24,8 +24,8 @@ pub mod state;
 
 pub use apply::{Applied, Shard};
 pub use command::{
-    BatchBuilder, Command, CommandError, Grant, JoinGroup, PublishRun, PublishRunBuilder, SeekTarget, SettleItem,
-    SettleKind, Stamp, StartPolicy, Stretch, Times,
+    BatchBuilder, ChangeGroup, ChangeTopic, Command, CommandError, Grant, JoinGroup, PublishRun, PublishRunBuilder,
+    SeekTarget, SettleItem, SettleKind, Stamp, StartPolicy, Stretch, Times,
 };
 pub use dead_letter::Envelope;
 pub use effect::{AppendEffect, CopyEffect, DeliverEffect, Effect, LedgerEffect, MessagePlace};

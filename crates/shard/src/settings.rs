@@ -118,10 +118,12 @@ pub enum SettingError {
         reason: String,
     },
     /// No such key.
-    #[error("unknown setting {key:?}; known are: {known}")]
+    #[error("unknown setting {key:?}{}; known are: {known}", nearest.map_or_else(String::new, |key| format!(" (did you mean {key:?}?)")))]
     UnknownKey {
         /// The key given.
         key: String,
+        /// The nearest that there is, if one is near.
+        nearest: Option<&'static str>,
         /// The keys there are.
         known: String,
     },
@@ -166,7 +168,7 @@ impl SettingsPatch {
         for (key, value) in object {
             let setting = Setting::ALL.iter().copied().find(|setting| setting.key() == key).ok_or_else(|| {
                 let known: Vec<&str> = Setting::ALL.iter().map(|setting| setting.key()).collect();
-                SettingError::UnknownKey { key: key.clone(), known: known.join(", ") }
+                SettingError::UnknownKey { key: key.clone(), nearest: nearest(key), known: known.join(", ") }
             })?;
             if scope == Scope::Group && setting.scope() == Scope::Topic {
                 return Err(SettingError::NotHere { key: setting.key() });
@@ -223,6 +225,12 @@ impl Setting {
             value: value.to_string(),
             accepts: self.accepted(),
         })
+    }
+
+    /// Whether it is fixed when the topic or group is made.
+    #[must_use]
+    pub const fn is_fixed(self) -> bool {
+        matches!(self, Self::Type)
     }
 
     /// Whether a stored number is a value of this setting.
@@ -306,6 +314,11 @@ impl TopicSettings {
         Self { values: overlay(|setting| setting.default_value(), patch) }
     }
 
+    /// Takes over what the patch names.
+    pub(crate) fn change(&mut self, patch: &SettingsPatch) {
+        self.values = overlay(|setting| self.get(setting), patch);
+    }
+
     /// The value of a setting; for a group setting, the default of the topic's groups.
     #[must_use]
     pub fn get(&self, setting: Setting) -> u64 {
@@ -324,6 +337,11 @@ impl GroupSettings {
     #[must_use]
     pub fn new(topic: &TopicSettings, patch: &SettingsPatch) -> Self {
         Self { values: overlay(|setting| topic.get(setting), patch) }
+    }
+
+    /// Takes over what the patch names.
+    pub(crate) fn change(&mut self, patch: &SettingsPatch) {
+        self.values = overlay(|setting| self.get(setting), patch);
     }
 
     /// The value of a setting.
@@ -347,6 +365,16 @@ impl GroupSettings {
         }
     }
 }
+
+/// The key that is nearest to this text, if one is near.
+fn nearest(text: &str) -> Option<&'static str> {
+    let likeness = |setting: &&Setting| strsim::jaro_winkler(setting.key(), text);
+    let best = Setting::ALL.iter().max_by(|left, right| likeness(left).total_cmp(&likeness(right)))?;
+    (likeness(&best) >= NEAR_ENOUGH).then(|| best.key())
+}
+
+/// Below this, a suggestion confuses more than it helps.
+const NEAR_ENOUGH: f64 = 0.8;
 
 fn overlay(base: impl Fn(Setting) -> u64, patch: &SettingsPatch) -> [u64; Setting::ALL.len()] {
     let mut values = [0; Setting::ALL.len()];

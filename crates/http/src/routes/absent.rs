@@ -16,15 +16,12 @@ const DELETE: (MethodFilter, &str) = (MethodFilter::DELETE, "DELETE");
 /// Method and path of each.
 const ROUTES: &[((MethodFilter, &str), &str)] = &[
     (POST, "/v1/topics"),
-    (PATCH, "/v1/topics/{topic}"),
-    (DELETE, "/v1/topics/{topic}"),
     (GET, "/v1/topics/{topic}/schema"),
     (POST, "/v1/topics/{topic}/produce"),
     (POST, "/v1/topics/{topic}/produce/batch"),
     (GET, "/v1/topics/{topic}/consume"),
     (POST, "/v1/topics/{topic}/ack"),
     (POST, "/v1/topics/{topic}/dlq"),
-    (PATCH, "/v1/topics/{topic}/groups/{group}"),
     (GET, "/v1/topics/{topic}/children"),
     (POST, "/v1/topics/{topic}/children"),
     (DELETE, "/v1/topics/{topic}/children/{child}"),

@@ -64,11 +64,14 @@ impl NodeHandle for FakeNode {
         if self.readiness.stopping {
             return None;
         }
-        let (Act::Purge { topic, .. }
-        | Act::Seek { topic, .. }
-        | Act::SeekTime { topic, .. }
-        | Act::DeleteGroup { topic, .. }) = &act;
-        let result = self.check(topic).map(|()| QueryAnswer::Moved(self.moved));
+        let result = self.check(act.topic()).map(|()| match &act {
+            Act::ChangeTopic { topic: name, .. } => QueryAnswer::Topic(topic(name)),
+            Act::ChangeGroup { .. } => QueryAnswer::Group(groups().groups.remove(0)),
+            Act::DeleteTopic { .. } => QueryAnswer::Done,
+            Act::Purge { .. } | Act::Seek { .. } | Act::SeekTime { .. } | Act::DeleteGroup { .. } => {
+                QueryAnswer::Moved(self.moved)
+            }
+        });
         let position = Position { epoch: Epoch::new(3), commit_index: CommitIndex::new(8124) };
         Some(QueryReply { position, result })
     }

@@ -522,6 +522,26 @@ pub(crate) fn publish_timed(
     Request::Publish(run.take().expect("at least one number"))
 }
 
+/// Publishes of one producer, numbered from `first`; the values are these numbers in text.
+pub(crate) fn publish_values(
+    topic: TopicIncarnation,
+    producer: u64,
+    first: u64,
+    values: std::ops::Range<u64>,
+) -> Request {
+    let mut run = PublishRunBuilder::default();
+    for (number, value) in (first..).zip(values) {
+        let value = value.to_string();
+        let body = body(b"", value.as_bytes());
+        let number = if producer == 0 { 0 } else { number };
+        let (producer_id, producer_seq) = (ProducerId::new(producer), ProducerSeq::new(number));
+        let record = NewRecord { producer_id, producer_seq, key: b"", has_headers: false, body: &body };
+        let bytes = u32::try_from(value.len()).expect("small");
+        run.add(topic, Partition::ANY, bytes, bytes, &record);
+    }
+    Request::Publish(run.take().expect("at least one value"))
+}
+
 pub(crate) fn settle(subscription: u16, delivery: &Delivery, kind: SettleKind) -> Request {
     settle_named(subscription, delivery.partition, delivery.seq, delivery.delivery_id, kind)
 }

@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Facts kept per partition: as many messages as a path may have passed over by default.
-const FACTS_MAX: usize = 65_536;
+pub(super) const FACTS_MAX: usize = 65_536;
 
 pub(super) fn apply(state: &mut State, create: CreateTopic) -> Outcome {
     if let Err(error) = check_name(&create.name) {
@@ -46,12 +46,7 @@ pub(super) fn insert(state: &mut State, name: String, settings: TopicSettings) -
     let partitions = usize::try_from(settings.get(Setting::Partitions)).expect("at most 1024 partitions");
     state.last_topic = state.last_topic.next();
     // All begin as one: a partition is made when its first message comes.
-    let empty = Arc::new(PartitionState {
-        last_seq: Seq::ZERO,
-        bytes: 0,
-        facts: FactWindow::new(FACTS_MAX),
-        schedule: Schedule::default(),
-    });
+    let empty = Arc::new(empty_partition(FACTS_MAX));
     let topic = Topic {
         name,
         settings,
@@ -65,6 +60,12 @@ pub(super) fn insert(state: &mut State, name: String, settings: TopicSettings) -
     state.names.insert(topic.name.to_ascii_lowercase(), state.last_topic);
     state.topics.insert(state.last_topic, Arc::new(topic));
     state.last_topic
+}
+
+/// A partition without messages.
+pub(super) fn empty_partition(facts_max: usize) -> PartitionState {
+    let (facts, schedule) = (FactWindow::new(facts_max), Schedule::default());
+    PartitionState { last_seq: Seq::ZERO, bytes: 0, facts, schedule }
 }
 
 fn count(topic: &Topic) -> u16 {

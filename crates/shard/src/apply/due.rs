@@ -41,6 +41,8 @@ pub(super) fn end_due(state: &mut State, effects: &mut Vec<Effect>) {
         let mut steps = Steps { left: budget, ..Steps::default() };
         let partition = path.partition_mut(number.index()).expect("invariant 5: timers name its partitions");
         partition.go_on(&found.facts(), &mut steps.left, &mut steps.moved, &mut steps.ended);
+        // The settings may ask for another order since one began.
+        partition.follow_order(rules.order, &mut steps.left);
         budget = steps.left;
         partition.end_due(now, &mut budget, &rules, &mut ended);
         state.retime(id, number);

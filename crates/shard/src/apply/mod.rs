@@ -3,6 +3,8 @@
 //! First the stamp moves the clock and ends what is due (a bounded number per batch, the rest in the next; every use
 //! checks its own deadline too), then the commands run. Any command that decodes applies without panic.
 
+mod change_group;
+mod change_topic;
 mod create_topic;
 mod dead_letter;
 mod delayed;
@@ -103,6 +105,8 @@ fn run(state: &mut State, command: Command, effects: &mut Vec<Effect>) -> Outcom
         Command::SeekPath { path, target } => seek_path::apply(state, path, &target, effects),
         Command::DeleteGroup { path } => delete_group::apply(state, path, effects),
         Command::ResumeMember(resume) => resume_member::apply(state, &resume),
+        Command::ChangeTopic(change) => change_topic::apply(state, &change),
+        Command::ChangeGroup(change) => change_group::apply(state, &change, effects),
     }
 }
 

@@ -14,6 +14,7 @@ use mortarmq_types::{
     WallTime,
 };
 
+mod changes;
 mod dead_letters;
 
 const TOPIC: TopicIncarnation = TopicIncarnation::new(1);

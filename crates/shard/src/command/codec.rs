@@ -1,13 +1,13 @@
 //! Encoding and decoding of commands. Decoding checks every length and range and never panics.
 
 use super::batch::{
-    KIND_CREATE_TOPIC, KIND_DELETE_GROUP, KIND_DELETE_TOPIC, KIND_DELIVER, KIND_END_MEMBER, KIND_JOIN_GROUP,
-    KIND_PUBLISH, KIND_PUBLISH_BATCH, KIND_PURGE_PATH, KIND_RESUME_MEMBER, KIND_SEEK_PATH, KIND_SET_DEFAULTS,
-    KIND_SETTLE, close_command, open_command,
+    KIND_CHANGE_GROUP, KIND_CHANGE_TOPIC, KIND_CREATE_TOPIC, KIND_DELETE_GROUP, KIND_DELETE_TOPIC, KIND_DELIVER,
+    KIND_END_MEMBER, KIND_JOIN_GROUP, KIND_PUBLISH, KIND_PUBLISH_BATCH, KIND_PURGE_PATH, KIND_RESUME_MEMBER,
+    KIND_SEEK_PATH, KIND_SET_DEFAULTS, KIND_SETTLE, close_command, open_command,
 };
 use super::{
-    Command, CreateTopic, Deliver, EndMember, Grant, ITEMS_MAX, JoinGroup, ResumeMember, STEPS_MAX, SeekTarget, Settle,
-    SettleItem, SettleKind, StartPolicy, Stretch, publish,
+    ChangeGroup, ChangeTopic, Command, CreateTopic, Deliver, EndMember, Grant, ITEMS_MAX, JoinGroup, ResumeMember,
+    STEPS_MAX, SeekTarget, Settle, SettleItem, SettleKind, StartPolicy, Stretch, publish,
 };
 use crate::settings::{Defaults, Setting, SettingsPatch};
 use bytes::{Buf, BufMut, Bytes, BytesMut};
@@ -77,6 +77,14 @@ pub(super) fn encode(out: &mut BytesMut, command: &Command) {
             out.put_u64(resume.member.get());
             out.put_u64(resume.secret_hash);
         }),
+        Command::ChangeTopic(change) => framed(out, KIND_CHANGE_TOPIC, |out| {
+            out.put_u64(change.topic.get());
+            put_settings(out, &change.settings);
+        }),
+        Command::ChangeGroup(change) => framed(out, KIND_CHANGE_GROUP, |out| {
+            out.put_u64(change.path.get());
+            put_settings(out, &change.settings);
+        }),
     }
 }
 
@@ -108,6 +116,13 @@ pub(super) fn decode(bytes: Bytes) -> Result<Command, CommandError> {
             member: MemberId::new(fields.u64()?),
             secret_hash: fields.u64()?,
         }),
+        KIND_CHANGE_TOPIC => Command::ChangeTopic(ChangeTopic {
+            topic: TopicIncarnation::new(fields.u64()?),
+            settings: get_settings(&mut fields)?,
+        }),
+        KIND_CHANGE_GROUP => {
+            Command::ChangeGroup(ChangeGroup { path: PathId::new(fields.u64()?), settings: get_settings(&mut fields)? })
+        }
         found => return Err(CommandError::UnknownKind { found }),
     };
     if fields.is_empty() { Ok(command) } else { Err(CommandError::TrailingBytes) }

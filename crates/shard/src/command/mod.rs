@@ -67,6 +67,10 @@ pub enum Command {
     },
     /// Finds a member again.
     ResumeMember(ResumeMember),
+    /// Gives a topic other settings, or more partitions.
+    ChangeTopic(ChangeTopic),
+    /// Gives a group other settings.
+    ChangeGroup(ChangeGroup),
 }
 
 /// Where a path is moved to.
@@ -86,6 +90,24 @@ pub struct CreateTopic {
     /// The topic's name.
     pub name: String,
     /// The settings given; only these are compared.
+    pub settings: SettingsPatch,
+}
+
+/// Gives a topic other settings, or more partitions.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ChangeTopic {
+    /// The topic.
+    pub topic: TopicIncarnation,
+    /// The settings given; the others stay as they are.
+    pub settings: SettingsPatch,
+}
+
+/// Gives a group other settings.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ChangeGroup {
+    /// The path.
+    pub path: PathId,
+    /// The settings given; the others stay as they are.
     pub settings: SettingsPatch,
 }
 

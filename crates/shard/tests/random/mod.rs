@@ -6,8 +6,8 @@ use mortarmq_delivery::Fact;
 use mortarmq_shard::command::{CreateTopic, Deliver, EndMember, ResumeMember, Settle};
 use mortarmq_shard::record::NewRecord;
 use mortarmq_shard::{
-    BatchBuilder, Command, Defaults, Grant, JoinGroup, PublishRunBuilder, SeekTarget, Setting, SettingsPatch,
-    SettleItem, SettleKind, Stamp, StartPolicy, State, Stretch, Times,
+    BatchBuilder, ChangeGroup, ChangeTopic, Command, Defaults, Grant, JoinGroup, PublishRunBuilder, SeekTarget,
+    Setting, SettingsPatch, SettleItem, SettleKind, Stamp, StartPolicy, State, Stretch, Times,
 };
 use mortarmq_types::{
     ClusterTime, DeliveryId, KeyHash, MemberId, Partition, PathId, ProducerId, ProducerSeq, Seq, TopicIncarnation,
@@ -48,6 +48,11 @@ fn command(random: &mut Random) -> Command {
     let member = MemberId::new(random.below(4));
     let name = ["orders", "Orders", "parcels", "$no"][usize::try_from(random.below(4)).expect("small")].to_owned();
     match random.below(20) {
+        0 if random.below(4) == 0 => Command::ChangeTopic(ChangeTopic {
+            topic: TopicIncarnation::new(random.below(5)),
+            settings: settings(random, true),
+        }),
+        0 if random.below(3) == 0 => Command::ChangeGroup(ChangeGroup { path, settings: settings(random, false) }),
         0 => Command::CreateTopic(CreateTopic { name, settings: settings(random, true) }),
         1 if random.below(20) == 0 => Command::DeleteTopic { name },
         2 if random.below(20) == 0 => Command::SetDefaults(Defaults {

@@ -1,8 +1,8 @@
 //! Commands survive their bytes, and no bytes make decoding panic.
 
 use crate::command::{
-    Batch, BatchBuilder, Command, CreateTopic, Deliver, EndMember, Grant, JoinGroup, PublishRunBuilder, ResumeMember,
-    SeekTarget, Settle, SettleItem, SettleKind, Stamp, StartPolicy, Stretch, Times,
+    Batch, BatchBuilder, ChangeGroup, ChangeTopic, Command, CreateTopic, Deliver, EndMember, Grant, JoinGroup,
+    PublishRunBuilder, ResumeMember, SeekTarget, Settle, SettleItem, SettleKind, Stamp, StartPolicy, Stretch, Times,
 };
 use crate::record::NewRecord;
 use crate::settings::{Defaults, Setting, SettingsPatch};
@@ -80,6 +80,14 @@ fn samples() -> Vec<Command> {
             group: "billing".to_owned(),
             member: MemberId::new(77),
             secret_hash: 78,
+        }),
+        Command::ChangeTopic(ChangeTopic {
+            topic: TopicIncarnation::new(1),
+            settings: patch(&[(Setting::Partitions, 9), (Setting::TtlMs, 60_000)]),
+        }),
+        Command::ChangeGroup(ChangeGroup {
+            path: PathId::new(2),
+            settings: patch(&[(Setting::LeaseMs, 2000), (Setting::Order, 0)]),
         }),
     ]
 }
