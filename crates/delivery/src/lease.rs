@@ -175,6 +175,8 @@ pub enum LeaseStop {
     },
     /// As many unsettled messages were passed as the group allows: only these move on.
     PassedOverFull,
+    /// As many messages are settled past the oldest unsettled one as the group allows: nothing new is offered.
+    AckedAheadFull,
     /// As many leases are live as the group allows.
     InFlightFull,
 }
@@ -273,7 +275,7 @@ impl PathPartition {
                 Some(seq) => self.lease_passed(seq, call, last_delivery_id, handed),
                 None => match (self.lease_new(call, facts, last_delivery_id, handed), ready) {
                     // Only what was offered moves on; nothing would, if it waited for what may not be offered.
-                    (Err(LeaseStop::PassedOverFull), Some(seq)) => {
+                    (Err(LeaseStop::PassedOverFull | LeaseStop::AckedAheadFull), Some(seq)) => {
                         self.lease_passed(seq, call, last_delivery_id, handed)
                     }
                     (went_on, _) => went_on,
@@ -362,6 +364,9 @@ impl PathPartition {
         }
         if call.left_behind || self.passed_over() >= u64::from(call.rules.max_passed_over) {
             return Err(LeaseStop::PassedOverFull);
+        }
+        if self.is_far_ahead(call.rules) {
+            return Err(LeaseStop::AckedAheadFull);
         }
         if facts.due_of(seq).is_some_and(|due| self.is_delayed(due, seq)) {
             self.advance_to(seq.next());

@@ -213,6 +213,25 @@ impl PathPartition {
         self.entries.len() as u64
     }
 
+    /// Whether a message that was never offered may be offered, as far as the limits of the group say.
+    #[must_use]
+    pub fn may_offer(&self, rules: &PathRules) -> bool {
+        self.passed_over() < u64::from(rules.max_passed_over) && !self.is_far_ahead(rules)
+    }
+
+    /// Whether as many messages are settled past the oldest unsettled one as the group allows.
+    ///
+    /// What is delayed, and not due, holds nothing back and is not looked at one by one: all of it is taken for unsettled and
+    /// ahead, so that there may be a few settled ones more.
+    pub(crate) fn is_far_ahead(&self, rules: &PathRules) -> bool {
+        let limit = u64::from(rules.max_acked_ahead);
+        let Some((oldest, _)) = self.entries.get_min().filter(|(seq, _)| limit != 0 && *seq < self.position) else {
+            return false;
+        };
+        let unsettled = self.entries.len() as u64 - (self.ahead - self.settled_ahead.len() as u64);
+        self.position.above(*oldest).saturating_sub(unsettled + self.delayed) >= limit
+    }
+
     /// Messages that were offered and could be leased right now.
     #[must_use]
     pub fn ready_messages(&self) -> u64 {

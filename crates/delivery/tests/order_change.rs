@@ -26,6 +26,7 @@ const fn rules(order: Order) -> PathRules {
         backoff_base_ms: 0,
         backoff_max_ms: 0,
         max_passed_over: 1000,
+        max_acked_ahead: 0,
         max_in_flight: 0,
         max_attempts: 0,
     }

@@ -37,6 +37,7 @@ pub fn router<H: NodeHandle>(handle: H) -> Router {
         .route("/v1/topics/{topic}/dlq", get(routes::dlq::answer::<H>))
         .route("/v1/topics/{topic}/trace", get(routes::trace::answer::<H>))
         .route("/v1/balance", get(routes::balance::answer::<H>))
+        .route("/v1/defaults", get(routes::defaults::answer::<H>).patch(routes::change_defaults::answer::<H>))
         .route("/v1/broker", get(routes::broker::answer::<H>))
         .route("/v1/cluster/leader", get(routes::leader::answer::<H>))
         .route("/v1/cluster/members", get(routes::members::answer::<H>));

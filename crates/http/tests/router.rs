@@ -37,7 +37,7 @@ fn stats_balance_and_groups_have_the_documented_json() {
     );
     let stats = format!(
         "{}\"topics\":[{topic}\"groups\":[{{{GROUP}}}]}}]}}",
-        r#"{"node":0,"shard":0,"epoch":3,"commit_index":8123,"quorum_state":0,"stale":false,"#
+        r#"{"node":0,"shard":0,"epoch":3,"commit_index":8123,"quorum_state":0,"stale":false,"groups_expired":0,"#
     );
     let balance = concat!(
         r#"{"commit_index":8123,"epoch":3,"paths":[{"topic":"orders","group":"billing","produced":2000,"#,
@@ -286,7 +286,6 @@ fn a_documented_route_of_a_later_version_names_itself() {
         ("POST", "/v1/topics", "/v1/topics"),
         ("POST", "/v1/topics/orders/produce", "/v1/topics/{topic}/produce"),
         ("POST", "/v1/topics/orders/dlq", "/v1/topics/{topic}/dlq"),
-        ("PATCH", "/v1/defaults", "/v1/defaults"),
         ("POST", "/v1/cluster/members/2/readmit", "/v1/cluster/members/{id}/readmit"),
     ];
     for (method, target, path) in routes {
@@ -395,6 +394,12 @@ fn changes_of_settings_answer_with_what_there_is_now_and_the_position_of_the_cha
         assert!(answer.line().starts_with(expected), "{answer:?}");
         assert_eq!(acted.lock().expect("no test panics while it asks").take(), Some(act), "{target} {body}");
     }
+    let defaults = r#"{"commit_index":8124,"epoch":3,"defaults":{"partition_default_count":4}}"#;
+    let answer = server.send("PATCH", "/v1/defaults", JSON, br#"{"partition_default_count":4}"#);
+    assert_eq!((answer.status, answer.line()), (200, defaults));
+    let values = settings(r#"{"partition_default_count":4}"#);
+    assert_eq!(acted.lock().expect("as above").take(), Some(Act::ChangeDefaults { values }));
+    assert_eq!(server.get("/v1/defaults").line(), defaults.replace("8124", "8123"));
     let answer = server.send("PATCH", "/v1/topics/orders", JSON, b"[1]");
     assert_eq!((answer.status, acted.lock().expect("as above").take()), (400, None));
     let answer = server.send("PATCH", "/v1/topics/orders", "", body.as_bytes());

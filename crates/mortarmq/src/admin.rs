@@ -69,6 +69,17 @@ impl Admin {
         }
     }
 
+    /// Changes something, with a body of JSON.
+    ///
+    /// # Errors
+    /// As [`Admin::get`]; unreachable too when an answer is missing that would say whether it was changed.
+    pub(crate) fn patch<T: DeserializeOwned>(&self, route: Route<'_>, body: &serde_json::Value) -> Result<T, Failure> {
+        match self.ask(route, Method::Patch(body))? {
+            Ok(text) => self.parse(&text),
+            Err(refusal) => Err(self.failure(refusal)),
+        }
+    }
+
     /// Asks something about one topic. When it does not exist, the failure names the nearest that does.
     ///
     /// # Errors

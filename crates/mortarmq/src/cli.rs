@@ -1,8 +1,8 @@
 //! The tree of commands.
 
 use crate::commands::{
-    balance, bench, broker, completion, demo, dlq, explain, groups, leader, peek, publish, serve, subscribe, topics,
-    trace, verify, version,
+    balance, bench, broker, completion, defaults, demo, dlq, explain, groups, leader, peek, publish, serve, subscribe,
+    topics, trace, verify, version,
 };
 use crate::errors::Failure;
 
@@ -28,6 +28,8 @@ enum Command {
     Dlq(dlq::Command),
     Trace(trace::Args),
     Balance(balance::Args),
+    #[command(subcommand)]
+    Defaults(defaults::Command),
     #[command(subcommand)]
     Broker(broker::Command),
     #[command(subcommand)]
@@ -57,6 +59,7 @@ impl Cli {
             Command::Dlq(command) => dlq::run(&command),
             Command::Trace(args) => trace::run(&args),
             Command::Balance(args) => balance::run(&args),
+            Command::Defaults(command) => defaults::run(&command),
             Command::Broker(command) => broker::run(&command),
             Command::Leader(command) => leader::run(&command),
             Command::Verify(args) => verify::run(&args),

@@ -67,3 +67,34 @@ fn p4_settings_change_under_load_hold_after_a_crash_and_are_refused_by_name() {
         assert!(refused.stderr.contains(text), "{args:?}: {}", refused.stderr);
     }
 }
+
+#[test]
+fn initial_values_are_the_catalogs_and_a_configuration_that_differs_is_told_so() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let flags = ["--partition-default-count", "2"];
+    let mut broker = Broker::start_with(&folder.path().join("data"), &flags);
+    let partitions = |broker: &Broker, name: &str| {
+        broker.rows(&["topics", "create", name]);
+        let described = broker.rows(&["topics", "describe", name]);
+        described.lines().find_map(|row| row.strip_prefix("partitions\t")).map(str::to_owned)
+    };
+    assert_eq!(partitions(&broker, "one").as_deref(), Some("2"), "the first start takes them from the configuration");
+    let shown = broker.rows(&["defaults", "show"]);
+    for row in ["partition_default_count\t2", "lease_ms\t30000", "idempotency_window_ms\t300000", "order\tkey"] {
+        assert!(shown.lines().any(|line| line == row), "{row}: {shown}");
+    }
+    let set = broker.rows(&["defaults", "set", "partition_default_count=3", "lease_ms=5000"]);
+    assert_eq!(set, "lease_ms\t5000\npartition_default_count\t3\n");
+    broker.kill();
+    broker.restart_with(&flags);
+    let told = "partition_default_count is what the catalog says, not what the configuration does";
+    assert!(broker.log_since_start().contains(told), "{}", broker.log_since_start());
+    assert_eq!(partitions(&broker, "two").as_deref(), Some("3"));
+    assert_eq!(partitions(&broker, "one").as_deref(), Some("2"), "what is there stays as it is");
+    let refused = broker.run(&["defaults", "set", "producer_idle_ms=5"]);
+    assert_eq!(refused.code, Some(4));
+    assert!(refused.stderr.contains("a whole number from 600000"), "{}", refused.stderr);
+    broker.kill();
+    broker.restart_with(&["--partition-default-count", "3"]);
+    assert!(!broker.log_since_start().contains("what the catalog says"), "nothing differs");
+}

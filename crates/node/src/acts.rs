@@ -51,7 +51,7 @@ impl Node {
     /// The commands of an act: one for each path.
     fn commands_of(&self, act: &Act) -> Result<Vec<Command>, Failure> {
         let state = self.shard.state();
-        let name = act.topic();
+        let name = act.topic().unwrap_or_default();
         let (_, topic) = state.topic_by_name(name).ok_or_else(|| unknown_topic(name))?;
         let path = |group: &str| topic.paths.get(group).copied().ok_or_else(|| unknown_group(name, group));
         match act {
@@ -65,9 +65,10 @@ impl Node {
                 Ok(vec![Command::SeekPath { path: id, target: to.clone() }])
             }
             Act::SeekTime { .. } => unreachable!("its places are read first, see the caller"),
-            Act::ChangeTopic { .. } | Act::ChangeGroup { .. } | Act::DeleteTopic { .. } => {
-                unreachable!("proposed as a change, see the caller")
-            }
+            Act::ChangeTopic { .. }
+            | Act::ChangeGroup { .. }
+            | Act::DeleteTopic { .. }
+            | Act::ChangeDefaults { .. } => unreachable!("proposed as a change, see the caller"),
             Act::DeleteGroup { group, .. } => Ok(vec![Command::DeleteGroup { path: path(group)? }]),
         }
     }

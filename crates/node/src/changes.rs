@@ -3,7 +3,7 @@
 
 use mortarmq_shard::command::{ChangeGroup, ChangeTopic};
 use mortarmq_shard::settings::Scope;
-use mortarmq_shard::{Command, Outcome, Refusal, SettingsPatch};
+use mortarmq_shard::{Command, DefaultsPatch, Outcome, Refusal, SettingsPatch};
 use mortarmq_types::{PathId, Position, TopicIncarnation};
 
 use crate::acts::unknown_group;
@@ -15,7 +15,7 @@ use crate::queries::unknown_topic;
 use crate::refusal::failure;
 use crate::reply::{Failure, QueryAnswer};
 use crate::request::Act;
-use crate::views::{groups, topics};
+use crate::views::{defaults, groups, topics};
 
 /// A change that is under way.
 #[derive(Clone, Debug)]
@@ -26,6 +26,8 @@ pub(crate) enum Change {
     Group { path: PathId },
     /// A topic goes.
     Delete { name: String },
+    /// The cluster gets other initial values.
+    Defaults,
 }
 
 impl Node {
@@ -38,6 +40,10 @@ impl Node {
                 let command = Command::DeleteTopic { name: name.clone() };
                 Ok((command, Change::Delete { name: name.clone() }))
             }
+            Act::ChangeDefaults { values } => match DefaultsPatch::from_json(values) {
+                Ok(patch) => Ok((Command::ChangeDefaults(patch), Change::Defaults)),
+                Err(error) => Err(options::refused(error)),
+            },
             Act::Purge { .. } | Act::Seek { .. } | Act::SeekTime { .. } | Act::DeleteGroup { .. } => return false,
         };
         match prepared {
@@ -80,6 +86,7 @@ impl Node {
             }
             (Outcome::TopicDeleted { topic: None }, Change::Delete { name }) => Err(unknown_topic(&name)),
             (_, Change::Delete { .. }) => Ok(QueryAnswer::Done),
+            (_, Change::Defaults) => Ok(QueryAnswer::Defaults(defaults::view(self.shard.state()))),
             (_, Change::Topic { topic, .. }) => self.topic_as_it_is(topic),
             (_, Change::Group { path }) => self.group_as_it_is(path),
         };

@@ -237,6 +237,11 @@ impl Node {
                 }
                 Effect::PathDeleted(path) => self.forget_path(path),
                 Effect::MemberEnded { path, member } => self.forget_member((path, member)),
+                Effect::GroupExpired { topic, group, dropped } => {
+                    let topic = self.shard.state().topics.get(&topic).map(|topic| topic.name.clone());
+                    let topic = topic.unwrap_or_default();
+                    self.outputs.push_back(Output::GroupExpired { topic, group, dropped });
+                }
                 Effect::PathChanged(path) => self.follow_settings(now, path),
                 Effect::PathMoved(path) => {
                     self.attention.insert(path);

@@ -46,7 +46,7 @@ pub use copies::{Copied, CopyWork};
 pub use duties::room::DiskState;
 pub use handles::Handles;
 pub use inspect::Gauges;
-pub use mortarmq_shard::SeekTarget;
+pub use mortarmq_shard::{DefaultKey, Defaults, SeekTarget};
 pub use mortarmq_wire::{ErrorCode, Outcome};
 pub use node::{Node, TICK_MS};
 pub use options::Settings;

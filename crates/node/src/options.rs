@@ -125,7 +125,7 @@ fn resume(value: &Value) -> Result<Resume, Failure> {
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "it is used as a function of an error")]
-fn refused(error: SettingError) -> Failure {
+pub(crate) fn refused(error: SettingError) -> Failure {
     Failure::new(ErrorCode::InvalidTopic, error.to_string())
 }
 

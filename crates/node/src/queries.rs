@@ -18,8 +18,8 @@ use crate::refusal::not_leading;
 use crate::reply::{Answer, Failure, QueryAnswer, QueryReply};
 use crate::request::{Act, Query};
 use crate::views::{
-    GroupsView, LeaderView, PeekView, PeekedMessage, StatsView, TraceEvent, TraceView, balance, dead_letters, groups,
-    metadata, stats, topics, trace,
+    GroupsView, LeaderView, PeekView, PeekedMessage, StatsView, TraceEvent, TraceView, balance, dead_letters, defaults,
+    groups, metadata, stats, topics, trace,
 };
 
 /// Most messages of one peek, and about how many bytes.
@@ -176,7 +176,11 @@ impl Node {
                 Some((id, topic)) => Some((id, topic)),
                 None => return Some(Err(unknown_topic(name))),
             },
-            Query::Stats { topic: None } | Query::Balance { topic: None } | Query::Topics | Query::Leader => None,
+            Query::Stats { topic: None }
+            | Query::Balance { topic: None }
+            | Query::Topics
+            | Query::Leader
+            | Query::Defaults => None,
         };
         let answer = match question {
             Query::Stats { .. } => QueryAnswer::Stats(self.stats(topic)),
@@ -191,6 +195,7 @@ impl Node {
                 let view: GroupsView = groups::view(state, topic);
                 QueryAnswer::Groups(view)
             }
+            Query::Defaults => QueryAnswer::Defaults(defaults::view(state)),
             Query::Leader => QueryAnswer::Leader(LeaderView {
                 leader_id: leader,
                 leader_epoch: self.replica.epoch().get(),
@@ -246,6 +251,7 @@ impl Node {
             commit_index: state.commit_index.get(),
             quorum_state: self.quorum_state(),
             stale: false,
+            groups_expired: self.shard.state().groups_expired,
             topics: rows,
         }
     }

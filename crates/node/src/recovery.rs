@@ -181,6 +181,7 @@ impl NodeRecovery {
                 | Effect::MemberEnded { .. }
                 | Effect::PathMoved(_)
                 | Effect::PathChanged(_)
+                | Effect::GroupExpired { .. }
                 | Effect::TopicMoved(_) => {}
             }
         }

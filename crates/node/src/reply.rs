@@ -5,8 +5,8 @@ use mortarmq_types::{MemberId, Position, TopicIncarnation};
 use mortarmq_wire::{ErrorCode, Outcome};
 
 use crate::views::{
-    BalanceView, DeadLettersView, GroupView, GroupsView, LeaderView, MetadataView, MovedView, PeekView, StatsView,
-    TopicView, TopicsView, TraceView,
+    BalanceView, DeadLettersView, DefaultsView, GroupView, GroupsView, LeaderView, MetadataView, MovedView, PeekView,
+    StatsView, TopicView, TopicsView, TraceView,
 };
 
 /// The answer to one request.
@@ -131,4 +131,6 @@ pub enum QueryAnswer {
     Group(GroupView),
     /// To [`crate::Act::DeleteTopic`].
     Done,
+    /// To [`crate::Query::Defaults`] and [`crate::Act::ChangeDefaults`].
+    Defaults(DefaultsView),
 }

@@ -166,6 +166,8 @@ pub enum Query {
         /// The message.
         seq: Seq,
     },
+    /// The initial values of the cluster.
+    Defaults,
     /// Who leads.
     Leader,
 }
@@ -226,12 +228,17 @@ pub enum Act {
         /// The topic's name.
         name: String,
     },
+    /// Gives the cluster other initial values.
+    ChangeDefaults {
+        /// Keys and their values.
+        values: Settings,
+    },
 }
 
 impl Act {
-    /// The name of the topic that is concerned.
+    /// The name of the topic that is concerned, if it is one.
     #[must_use]
-    pub fn topic(&self) -> &str {
+    pub fn topic(&self) -> Option<&str> {
         match self {
             Self::Purge { topic, .. }
             | Self::Seek { topic, .. }
@@ -239,7 +246,8 @@ impl Act {
             | Self::DeleteGroup { topic, .. }
             | Self::ChangeTopic { topic, .. }
             | Self::ChangeGroup { topic, .. }
-            | Self::DeleteTopic { name: topic } => topic,
+            | Self::DeleteTopic { name: topic } => Some(topic),
+            Self::ChangeDefaults { .. } => None,
         }
     }
 }

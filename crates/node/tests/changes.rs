@@ -294,3 +294,53 @@ fn a_topic_is_deleted_by_an_operator_with_all_that_is_its_own() {
     assert_ne!(settings, topic);
     assert_eq!(rig.node.shard().state().topics[&settings].settings.get(Setting::Partitions), 4);
 }
+
+#[test]
+fn p4_a_group_that_nobody_uses_expires_by_itself_also_over_a_restart() {
+    let disk = MemoryDisk::new();
+    let mut rig = Rig::start(&disk, RigOptions::default()).expect("a fresh disk");
+    rig.connect(CONNECTION);
+    let topic = rig.declare("orders", 1).expect("no crash");
+    rig.ask(CONNECTION, vec![subscribe(topic, "billing", 1, 70, 5)]).expect("no crash");
+    rig.ask(CONNECTION, vec![publish(topic, 9, 1..11, b"")]).expect("no crash");
+    rig.act(set_group(r#"{"expire_idle_ms":60000}"#)).expect("no crash");
+    // A member that is silent is lost after 10 s; from then on the group is idle.
+    rig.pass(65_000).expect("no crash");
+    assert_eq!(rig.node.shard().state().paths.len(), 1, "it has been idle for 55 s");
+    let now = rig.now;
+    drop(rig);
+    let mut rig = Rig::start(&disk, RigOptions { now, ..RigOptions::default() }).expect("it recovers");
+    assert_eq!((rig.node.shard().state().paths.len(), rig.expired.len()), (1, 0));
+    rig.pass(6000).expect("no crash");
+    assert_eq!(rig.expired, [("orders".to_owned(), "billing".to_owned(), 10)], "nobody had to ask");
+    assert_eq!((rig.node.shard().state().paths.len(), rig.node.shard().state().groups_expired), (0, 1));
+    // The history of a message tells what became of it.
+    let question = Query::Trace { topic: "orders".to_owned(), partition: Partition::ZERO, seq: Seq::new(9) };
+    let Ok(QueryAnswer::Trace(view)) = rig.query(question).expect("no crash").result else { panic!("a trace") };
+    assert!(view.events.iter().any(|event| event.cause == Some("group_deleted")), "{:?}", view.events);
+    rig.node.check();
+}
+
+#[test]
+fn with_so_many_acked_past_the_oldest_nothing_new_comes_until_that_is_settled() {
+    let mut rig = rig();
+    let topic = rig.declare("orders", 1).expect("no crash");
+    rig.ask(CONNECTION, vec![subscribe(topic, "billing", 1, 70, 4)]).expect("no crash");
+    rig.act(set_group(r#"{"max_acked_ahead":6}"#)).expect("no crash");
+    rig.ask(CONNECTION, vec![publish(topic, 9, 1..31, b"")]).expect("no crash");
+    let mut held: BTreeMap<u64, Delivery> = BTreeMap::new();
+    let mut acked = 0;
+    loop {
+        held.extend(rig.take_deliveries().into_iter().map(|delivery| (number_of(&delivery), delivery)));
+        let Some(number) = held.keys().copied().find(|number| *number != 1) else { break };
+        let delivery = held.remove(&number).expect("it is held");
+        assert_eq!(ack(&mut rig, CONNECTION, &delivery), Ok(SettleCode::Done));
+        acked += 1;
+    }
+    assert_eq!(acked, 8, "six, and what was out by then");
+    rig.pass(1000).expect("no crash");
+    assert!(rig.take_deliveries().is_empty());
+    let first = held.remove(&1).expect("the oldest is held");
+    assert_eq!(ack(&mut rig, CONNECTION, &first), Ok(SettleCode::Done));
+    assert_eq!(rig.take_deliveries().iter().map(number_of).collect::<Vec<_>>(), [10, 11, 12, 13], "and at once");
+}

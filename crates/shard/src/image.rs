@@ -181,7 +181,7 @@ impl Loading {
 
     fn take_path(&mut self, reader: &mut Reader, id: PathId) -> Result<(), ImageError> {
         let mut body = reader.section(Section::Path(id))?;
-        let mut found = path::take(&mut body, &self.topics)?;
+        let mut found = path::take(&mut body, &self.topics, &self.head)?;
         let incarnation = found.topic;
         let Some(of_topic) = self.topics.get_mut(&incarnation) else {
             return Err(body.wrong("topic", incarnation.get()));
@@ -282,6 +282,8 @@ impl Loading {
             timers: crate::state::timers::Timers::default(),
             delays: crate::state::timers::Timers::default(),
             delayed: delayed as u64,
+            idle: crate::state::timers::Timers::default(),
+            groups_expired: head.groups_expired,
             ending: head.ending,
             partitions_total: self.partitions_total,
         };

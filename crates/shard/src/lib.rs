@@ -10,6 +10,7 @@
 pub mod apply;
 pub mod command;
 pub mod dead_letter;
+pub mod defaults;
 pub mod effect;
 pub mod facts;
 pub mod image;
@@ -28,9 +29,10 @@ pub use command::{
     SeekTarget, SettleItem, SettleKind, Stamp, StartPolicy, Stretch, Times,
 };
 pub use dead_letter::Envelope;
+pub use defaults::{DefaultKey, Defaults, DefaultsPatch};
 pub use effect::{AppendEffect, CopyEffect, DeliverEffect, Effect, LedgerEffect, MessagePlace};
 pub use image::{Image, ImageError};
 pub use outcome::{Outcome, Published, Refusal, SettleCode};
 pub use schedule::Schedule;
-pub use settings::{Defaults, GroupSettings, Setting, SettingError, SettingsPatch, TopicSettings};
+pub use settings::{GroupSettings, Setting, SettingError, SettingsPatch, TopicSettings};
 pub use state::{Path, State, Topic};

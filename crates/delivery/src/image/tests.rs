@@ -29,6 +29,7 @@ const RULES: PathRules = PathRules {
     backoff_base_ms: 100,
     backoff_max_ms: 100,
     max_passed_over: 100,
+    max_acked_ahead: 0,
     max_in_flight: 0,
     max_attempts: 0,
 };

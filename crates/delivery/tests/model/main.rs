@@ -492,14 +492,16 @@ fn rules() -> impl Strategy<Value = PathRules> {
     let base = prop_oneof![Just(0_u64), Just(1), Just(100), Just(1000)];
     let passed_over = prop_oneof![3 => Just(1000_u32), 1 => 0_u32..6];
     let in_flight = prop_oneof![3 => Just(0_u32), 1 => 1_u32..5];
+    let ahead = prop_oneof![3 => Just(0_u32), 1 => 1_u32..5];
     let attempts = 0_u32..5;
-    (order, base, 0_u64..5000, passed_over, in_flight, attempts).prop_map(
-        |(order, base, max, max_passed_over, max_in_flight, max_attempts)| PathRules {
+    (order, base, 0_u64..5000, passed_over, in_flight, attempts, ahead).prop_map(
+        |(order, base, max, max_passed_over, max_in_flight, max_attempts, max_acked_ahead)| PathRules {
             order,
             lease_ms: 1000,
             backoff_base_ms: base,
             backoff_max_ms: max,
             max_passed_over,
+            max_acked_ahead,
             max_in_flight,
             max_attempts,
         },
@@ -551,6 +553,7 @@ const REACHED: &[&str] = &[
     "stop FactsMissing",
     "stop PassedOverFull",
     "stop InFlightFull",
+    "stop AckedAheadFull",
     "leased first",
     "leased lease_expired",
     "leased nacked",

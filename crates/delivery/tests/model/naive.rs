@@ -274,7 +274,8 @@ impl Model {
                 self.position += 1;
                 continue;
             }
-            let is_full = left_behind || self.passed().len() as u32 >= rules.max_passed_over;
+            let has_passed_all = left_behind || self.passed().len() as u32 >= rules.max_passed_over;
+            let is_full = has_passed_all || self.is_far_ahead(rules.max_acked_ahead);
             let again = again.or_else(|| self.offered(call_from, is_full));
             let next = match again {
                 Some(seq) => Ok(Some(seq)),
@@ -286,6 +287,7 @@ impl Model {
                     *steps -= 1;
                     continue;
                 }
+                Err(LeaseStop::PassedOverFull) if !has_passed_all => return LeaseStop::AckedAheadFull,
                 Err(stop) => return stop,
             };
             if self.message(seq).has_expired(now) {
@@ -310,6 +312,17 @@ impl Model {
             }
             bytes -= size;
         }
+    }
+
+    /// Whether as many are settled past the oldest unsettled one that was offered; what is delayed below it counts against
+    /// them.
+    fn is_far_ahead(&self, limit: u32) -> bool {
+        let Some(oldest) = self.passed().first().copied().filter(|seq| limit != 0 && *seq < self.position) else {
+            return false;
+        };
+        let settled = (oldest..self.position).filter(|seq| self.message(*seq).status.is_settled()).count();
+        let delayed = (self.start..oldest).filter(|seq| self.message(*seq).status == Status::Delayed).count();
+        settled.saturating_sub(delayed) >= limit as usize
     }
 
     /// The message to lease next of those that were offered, if it comes before what the position has not come to: one above

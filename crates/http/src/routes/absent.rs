@@ -10,7 +10,6 @@ use crate::refusal::Refusal;
 const GET: (MethodFilter, &str) = (MethodFilter::GET, "GET");
 const POST: (MethodFilter, &str) = (MethodFilter::POST, "POST");
 const PUT: (MethodFilter, &str) = (MethodFilter::PUT, "PUT");
-const PATCH: (MethodFilter, &str) = (MethodFilter::PATCH, "PATCH");
 const DELETE: (MethodFilter, &str) = (MethodFilter::DELETE, "DELETE");
 
 /// Method and path of each.
@@ -28,8 +27,6 @@ const ROUTES: &[((MethodFilter, &str), &str)] = &[
     (POST, "/v1/topics/{topic}/children/{child}/pause"),
     (POST, "/v1/topics/{topic}/children/{child}/resume"),
     (POST, "/v1/topics/{topic}/children/{child}/skip"),
-    (GET, "/v1/defaults"),
-    (PATCH, "/v1/defaults"),
     (GET, "/v1/users"),
     (POST, "/v1/users"),
     (GET, "/v1/users/{username}"),

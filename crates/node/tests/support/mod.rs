@@ -37,6 +37,8 @@ pub(crate) struct Rig {
     pub(crate) deliveries: Vec<(ConnectionId, u16, Delivery)>,
     pub(crate) pulls: Vec<(ConnectionId, u16, Result<u16, Failure>)>,
     pub(crate) queries: BTreeMap<u64, QueryReply>,
+    /// Groups that expired: topic, group, dropped.
+    pub(crate) expired: Vec<(String, String, u64)>,
     /// Whether journal, segment writer and reads take their time: what they were given waits for [`Rig::finish_one`].
     pub(crate) slow: bool,
     /// Whether the segment writer finds no room: it keeps what it is given.
@@ -209,6 +211,7 @@ impl Rig {
             deliveries: Vec::new(),
             pulls: Vec::new(),
             queries: BTreeMap::new(),
+            expired: Vec::new(),
             slow: false,
             writes_late: false,
             checkpoints: 0,
@@ -297,6 +300,7 @@ impl Rig {
                     }
                     self.note(begun, Doing::Release);
                 }
+                Output::GroupExpired { topic, group, dropped } => self.expired.push((topic, group, dropped)),
                 Output::Role { .. } => {}
             }
             self.node.check();

@@ -22,6 +22,10 @@ pub(super) fn apply(state: &mut State, change: &ChangeGroup, effects: &mut Vec<E
     if has_limit && state.topics[&path.topic].holds_dead_letters() {
         return Outcome::Refused(Refusal::DeadLetterAttempts);
     }
+    let expires = change.settings.get(Setting::ExpireIdleMs).is_some_and(|after_ms| after_ms != 0);
+    if expires && !path.counts(&state.topics[&path.topic]) {
+        return Outcome::Refused(Refusal::DeadLetterGroup);
+    }
     path.settings.change(&change.settings);
     let (order, partitions) = (path.settings.rules().order, path.partitions.len());
     let mut left = moves::left_of(partitions);
@@ -30,6 +34,7 @@ pub(super) fn apply(state: &mut State, change: &ChangeGroup, effects: &mut Vec<E
         path.partition_mut(number).expect("a number of its partitions").follow_order(order, &mut left);
         state.retime(change.path, Partition::from_index(number));
     }
+    state.retime_idle(change.path);
     // Limits may leave room now, and sessions have another time.
     effects.push(Effect::PathChanged(change.path));
     effects.push(Effect::PathMoved(change.path));

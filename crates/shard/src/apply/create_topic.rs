@@ -31,7 +31,7 @@ pub(super) fn apply(state: &mut State, create: CreateTopic) -> Outcome {
         }
         return Outcome::TopicDeclared { topic: *incarnation, partitions: count(topic), existed: true };
     }
-    let settings = TopicSettings::new(&create.settings);
+    let settings = TopicSettings::new(&state.defaults().settings, &create.settings);
     let partitions = usize::try_from(settings.get(Setting::Partitions)).expect("at most 1024 partitions");
     if state.partitions_total + partitions > PARTITIONS_MAX {
         return Outcome::Refused(Refusal::CatalogQuota { what: "partitions", limit: PARTITIONS_MAX });

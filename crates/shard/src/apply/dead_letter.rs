@@ -64,8 +64,10 @@ fn topic_for(state: &mut State, source: TopicIncarnation) -> TopicIncarnation {
     let partitions = topic.partitions.len();
     // What dies there stays there, so no group of it has a limit of attempts.
     let values = vec![(Setting::Partitions, partitions as u64), (Setting::MaxAttempts, 0)];
-    let settings = TopicSettings::new(&SettingsPatch { values });
-    let of_group = GroupSettings::new(&settings, &SettingsPatch::default());
+    let settings = TopicSettings::new(&state.defaults().settings, &SettingsPatch { values });
+    // It stays as long as its topic, whatever the cluster's groups do by default.
+    let stays = SettingsPatch { values: vec![(Setting::ExpireIdleMs, 0)] };
+    let of_group = GroupSettings::new(&settings, &stays);
     let target = create_topic::insert(state, name, settings);
     let path_partitions = vec![PathPartition::new(Seq::FIRST); partitions];
     join_group::insert(state, target, DEAD_LETTER_GROUP.to_owned(), of_group, path_partitions);

@@ -38,6 +38,7 @@ fn remove(state: &mut State, incarnation: TopicIncarnation, effects: &mut Vec<Ef
             let partition = Partition::from_index(number);
             state.timers.set((*id, partition), None);
         }
+        state.idle.set(*id, None);
         effects.push(Effect::PathDeleted(*id));
     }
     effects.push(Effect::TopicDeleted(incarnation));

@@ -8,7 +8,8 @@ pub mod batch;
 pub mod codec;
 pub mod publish;
 
-use crate::settings::{Defaults, SettingsPatch};
+use crate::defaults::{Defaults, DefaultsPatch};
+use crate::settings::SettingsPatch;
 use bytes::Bytes;
 use mortarmq_delivery::Fact;
 use mortarmq_types::{
@@ -71,6 +72,8 @@ pub enum Command {
     ChangeTopic(ChangeTopic),
     /// Gives a group other settings.
     ChangeGroup(ChangeGroup),
+    /// Gives the cluster other initial values.
+    ChangeDefaults(DefaultsPatch),
 }
 
 /// Where a path is moved to.

@@ -63,7 +63,7 @@ pub(super) fn take(body: &mut Body, head: &Head) -> Result<Topic, ImageError> {
     if check_name(source_name(&name).unwrap_or(&name)).is_err() {
         return Err(body.wrong("name", name.len() as u64));
     }
-    let settings = TopicSettings::new(&body.settings()?);
+    let settings = TopicSettings::new(&TopicSettings::BUILD, &body.settings()?);
     let partitions = partitions_of(&settings);
     Ok(Topic {
         name,

@@ -9,6 +9,7 @@
 //! 6. The delay timer of each partition is when its messages next fall due of which nobody was told; the delayed messages of
 //!    all partitions are counted.
 //! 7. A dead-letter topic has a source with as many partitions and a group `default`; no path of it has a limit of attempts.
+//! 8. A path is idle exactly while it has no members; its idle timer is when it has been so for `expire_idle_ms`.
 //!
 //! An image of the state shares what grows with the work: topics and their partitions stand behind `Arc`, so do the
 //! buckets and lines of producers; facts, unsettled messages and runs of settles are persistent collections. What changes
@@ -71,6 +72,10 @@ pub struct State {
     pub(crate) delays: Timers<(TopicIncarnation, Partition)>,
     /// Delayed messages of all partitions.
     pub(crate) delayed: u64,
+    /// When paths that nobody uses expire.
+    pub(crate) idle: Timers<PathId>,
+    /// Paths that expired.
+    pub groups_expired: u64,
     /// Members whose leases are still being ended, a bounded number per batch.
     pub(crate) ending: VecDeque<(PathId, MemberId, Cause)>,
     pub(crate) producer_entries: u64,
@@ -122,6 +127,8 @@ pub struct Path {
     pub partitions: Vec<PathPartition>,
     /// Its members.
     pub members: BTreeMap<MemberId, Member>,
+    /// Since when it has none.
+    pub idle_since: Option<ClusterTime>,
     /// The partition that the next `Deliver` looks at first, so that each gets its turn.
     pub(crate) cursor: usize,
 }
@@ -144,6 +151,12 @@ impl State {
         Now { cluster: self.time, lease: LeaseTime::new(self.time.get() - self.gaps_ms) }
     }
 
+    /// The cluster's initial values; those of this build until its first leader has written them.
+    #[must_use]
+    pub fn defaults(&self) -> &Defaults {
+        self.defaults.as_ref().unwrap_or(&Defaults::BUILD)
+    }
+
     /// The last applied command, and the term it was applied in.
     #[must_use]
     pub fn position(&self) -> Position {
@@ -156,7 +169,7 @@ impl State {
         if !self.ending.is_empty() {
             return Some(self.time);
         }
-        self.timers.earliest().into_iter().chain(self.delays.earliest()).min()
+        self.timers.earliest().into_iter().chain(self.delays.earliest()).chain(self.idle.earliest()).min()
     }
 
     /// The topic with this name, in any case.
@@ -209,12 +222,12 @@ impl State {
     #[must_use]
     pub fn has_deliverable(&self, path: &Path) -> bool {
         let topic = &self.topics[&path.topic];
-        let limit = path.settings.get(Setting::MaxPassedOver);
+        let rules = path.settings.rules();
         path.partitions.iter().zip(&topic.partitions).any(|(partition, state)| {
             !partition.is_moving()
                 && (partition.ready_messages() > 0
                     || state.schedule.next_after(partition.due_position()).is_some_and(|next| next.at.due <= self.time)
-                    || (partition.position() <= state.last_seq && partition.passed_over() < limit))
+                    || (partition.position() <= state.last_seq && partition.may_offer(&rules)))
         })
     }
 
@@ -243,6 +256,14 @@ impl State {
         self.delays.set((topic, partition), due);
     }
 
+    /// Notes whether a path has members, and sets when it expires. The own book of a dead-letter topic never does.
+    pub(crate) fn retime_idle(&mut self, id: PathId) {
+        let Some(path) = self.paths.get_mut(&id) else { return self.idle.set(id, None) };
+        path.idle_since = if path.members.is_empty() { path.idle_since.or(Some(self.time)) } else { None };
+        let due = path.expires_at().filter(|_| path.counts(&self.topics[&path.topic]));
+        self.idle.set(id, due);
+    }
+
     /// Sets every timer anew. For a gap, which moves every lease deadline and is rare (a restart, a failover, a stall), and
     /// for a state that comes from its image.
     pub(crate) fn retime_all(&mut self) {
@@ -251,6 +272,8 @@ impl State {
         for (id, number) in places {
             self.retime(id, Partition::from_index(number));
         }
+        let paths: Vec<_> = self.paths.keys().copied().collect();
+        paths.into_iter().for_each(|id| self.retime_idle(id));
         let partitions: Vec<_> = self
             .topics
             .iter()
@@ -286,6 +309,7 @@ impl State {
         }
         self.timers.check();
         self.delays.check();
+        self.idle.check();
         let partitions = self.topics.values().flat_map(|topic| &topic.partitions);
         let delayed: usize = partitions.map(|partition| partition.schedule.len()).sum();
         assert_eq!(self.delayed, delayed as u64, "invariant 6: delayed messages");
@@ -301,6 +325,9 @@ impl State {
             let (now, granted_at) = (self.position(), partition.latest_grant());
             assert!(granted_at <= now, "invariant 2, P10: a lease of {granted_at:?} at {now:?}");
         }
+        assert_eq!(path.idle_since.is_some(), path.members.is_empty(), "invariant 8: {id}");
+        let expires_at = path.expires_at().filter(|_| path.counts(topic));
+        assert_eq!(self.idle.time(id), expires_at, "invariant 8: {id} expires");
         let held: u64 = path.partitions.iter().map(|partition| partition.in_flight()).sum();
         let pushed: u64 = path.members.values().map(|member| u64::from(member.held_messages)).sum();
         assert!(pushed <= held, "invariant 3: members hold {pushed} by pushes, {held} are leased");
@@ -382,11 +409,18 @@ impl Path {
         !(self.group == DEAD_LETTER_GROUP && topic.holds_dead_letters())
     }
 
+    /// When it has been without members for as long as its settings allow.
+    pub(crate) fn expires_at(&self) -> Option<ClusterTime> {
+        let after_ms = self.settings.get(Setting::ExpireIdleMs);
+        self.idle_since.filter(|_| after_ms != 0).map(|since| since.after_ms(after_ms))
+    }
+
     /// The path as such, as an image keeps it beside its partitions.
     pub(crate) fn without_partitions(&self) -> Self {
-        let Self { topic, group, settings, partitions: _, members, cursor } = self;
+        let Self { topic, group, settings, partitions: _, members, idle_since, cursor } = self;
         let (group, settings, members) = (group.clone(), settings.clone(), members.clone());
-        Self { topic: *topic, group, settings, partitions: Vec::new(), members, cursor: *cursor }
+        let (topic, idle_since, cursor) = (*topic, *idle_since, *cursor);
+        Self { topic, group, settings, partitions: Vec::new(), members, idle_since, cursor }
     }
 
     /// What the path has in one partition, to change it.

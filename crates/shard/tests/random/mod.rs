@@ -6,8 +6,9 @@ use mortarmq_delivery::Fact;
 use mortarmq_shard::command::{CreateTopic, Deliver, EndMember, ResumeMember, Settle};
 use mortarmq_shard::record::NewRecord;
 use mortarmq_shard::{
-    BatchBuilder, ChangeGroup, ChangeTopic, Command, Defaults, Grant, JoinGroup, PublishRunBuilder, SeekTarget,
-    Setting, SettingsPatch, SettleItem, SettleKind, Stamp, StartPolicy, State, Stretch, Times,
+    BatchBuilder, ChangeGroup, ChangeTopic, Command, DefaultKey, Defaults, DefaultsPatch, Grant, JoinGroup,
+    PublishRunBuilder, SeekTarget, Setting, SettingsPatch, SettleItem, SettleKind, Stamp, StartPolicy, State, Stretch,
+    Times,
 };
 use mortarmq_types::{
     ClusterTime, DeliveryId, KeyHash, MemberId, Partition, PathId, ProducerId, ProducerSeq, Seq, TopicIncarnation,
@@ -51,6 +52,12 @@ fn command(random: &mut Random) -> Command {
         0 if random.below(4) == 0 => Command::ChangeTopic(ChangeTopic {
             topic: TopicIncarnation::new(random.below(5)),
             settings: settings(random, true),
+        }),
+        0 if random.below(20) == 0 => Command::ChangeDefaults(DefaultsPatch {
+            values: vec![
+                (DefaultKey::Setting(Setting::Partitions), 1 + random.below(3)),
+                (DefaultKey::StateEntriesMax, 1000 + random.below(9)),
+            ],
         }),
         0 if random.below(3) == 0 => Command::ChangeGroup(ChangeGroup { path, settings: settings(random, false) }),
         0 => Command::CreateTopic(CreateTopic { name, settings: settings(random, true) }),
@@ -104,6 +111,8 @@ fn settings(random: &mut Random, of_topic: bool) -> SettingsPatch {
         patch.add(Setting::LeaseMs, 1000 + random.below(43_199_000));
         patch.add(Setting::Order, random.below(2));
         patch.add(Setting::MaxAttempts, random.below(4));
+        patch.add(Setting::MaxAckedAhead, random.below(4));
+        patch.add(Setting::ExpireIdleMs, random.below(3) * 4000);
     }
     patch
 }

@@ -2,7 +2,10 @@
 //! what they cost in one batch.
 
 use super::{Bench, MEMBER, PATH, TOPIC, join, run_to};
-use crate::command::{BatchBuilder, ChangeGroup, ChangeTopic, Command, STEPS_MAX, SettleKind, StartPolicy};
+use crate::command::{
+    BatchBuilder, ChangeGroup, ChangeTopic, Command, CreateTopic, EndMember, STEPS_MAX, SettleKind, StartPolicy,
+};
+use crate::defaults::{DefaultKey, Defaults, DefaultsPatch};
 use crate::effect::{AppendEffect, Effect};
 use crate::outcome::{Outcome, Refusal, SettleCode};
 use crate::settings::{Setting, SettingsPatch};
@@ -205,4 +208,103 @@ fn p8_a_change_of_order_under_load_goes_on_with_the_next_batches_and_its_keys_st
         bench.run(&[]);
     }
     assert_eq!(bench.deliver_places(10), [], "the key is out, so what is behind it waits");
+}
+
+#[test]
+fn initial_values_count_for_what_is_made_later_and_for_the_bounds_at_once() {
+    let mut bench = Bench::ready();
+    let values = vec![
+        (DefaultKey::Setting(Setting::Partitions), 2),
+        (DefaultKey::Setting(Setting::LeaseMs), 5000),
+        (DefaultKey::ProducerWindow, 64),
+        (DefaultKey::SegmentMaxBytes, 1 << 20),
+    ];
+    let applied = bench.run(&[Command::ChangeDefaults(DefaultsPatch { values })]);
+    assert_eq!(applied.outcomes, [DONE]);
+    assert!(applied.effects.contains(&Effect::SegmentBytes(1 << 20)), "files that are begun from now on");
+    // The first leader's word comes too late.
+    bench.run(&[Command::SetDefaults(Defaults::BUILD)]);
+    let create = CreateTopic { name: "parcels".to_owned(), settings: SettingsPatch::default() };
+    bench.run(&[Command::CreateTopic(create), join("older", MEMBER)]);
+    let state = bench.shard.state();
+    let topics: Vec<_> = state.topics.values().map(|topic| topic.partitions.len()).collect();
+    assert_eq!(topics, [1, 2], "a topic that is there keeps what it has");
+    assert_eq!(state.paths[&PathId::new(2)].settings.get(Setting::LeaseMs), 30_000, "its groups, too");
+    assert_eq!(state.topics[&TopicIncarnation::new(2)].settings.get(Setting::LeaseMs), 5000);
+    bench.publish(1..101, b"", b"x");
+    assert_eq!(bench.publish(100..101, b"", b"x"), [super::stored(100, true)]);
+    let expired = Refusal::SeqExpired { found: mortarmq_types::ProducerSeq::new(36) };
+    assert_eq!(bench.publish(36..37, b"", b"x"), [Outcome::Refused(expired)], "64 are remembered");
+    let image = |bench: &Bench| {
+        let mut bytes = bytes::BytesMut::new();
+        bench.shard.image().encode(&mut bytes);
+        bytes.freeze()
+    };
+    let restored = crate::apply::Shard::from_image(image(&bench)).expect("its own image");
+    assert_eq!(restored.state().defaults, bench.shard.state().defaults);
+}
+
+#[test]
+fn p4_a_group_that_nobody_uses_expires_after_its_time_is_counted_and_never_while_a_member_is_joined() {
+    let mut bench = Bench::ready();
+    bench.publish(1..4, b"", b"x");
+    let lease = bench.deliver(MEMBER, 1).remove(0).leases[0];
+    bench.settle(lease.seq.get(), lease.delivery_id, SettleKind::Ack);
+    assert_eq!(bench.change(change_group(&[(Setting::ExpireIdleMs, 5000)])), DONE);
+    let expired = |applied: &crate::apply::Applied| {
+        let of = |effect: &Effect| match effect {
+            Effect::GroupExpired { topic: TOPIC, group, dropped } => Some((group.clone(), *dropped)),
+            _ => None,
+        };
+        applied.effects.iter().find_map(of)
+    };
+    bench.time_ms = 100_000;
+    assert_eq!(expired(&bench.run(&[])), None, "a member is joined");
+    let leave = || Command::EndMember(EndMember { path: PATH, member: MEMBER, lost: false });
+    bench.run(&[leave()]);
+    assert_eq!(bench.shard.state().next_due(), Some(ClusterTime::new(105_000)), "the leader comes back to it");
+    bench.time_ms = 104_000;
+    bench.run(&[join("billing", MEMBER)]);
+    bench.time_ms = 106_000;
+    assert_eq!(expired(&bench.run(&[leave()])), None, "somebody used it in time: it begins anew");
+    // It survives an image, and a time that is set later counts from when it became idle.
+    let mut bytes = bytes::BytesMut::new();
+    bench.shard.image().encode(&mut bytes);
+    bench.shard = crate::apply::Shard::from_image(bytes.freeze()).expect("its own image");
+    bench.time_ms = 110_999;
+    assert_eq!(expired(&bench.run(&[])), None);
+    bench.time_ms = 111_000;
+    let applied = bench.run(&[join("billing", MEMBER)]);
+    assert_eq!(expired(&applied), Some(("billing".to_owned(), 2)), "two of three were not settled");
+    assert!(applied.effects.contains(&Effect::PathDeleted(PATH)));
+    let state = bench.shard.state();
+    assert_eq!((state.groups_expired, state.paths.len()), (1, 1));
+    assert_eq!(applied.outcomes, [Outcome::Joined { path: PathId::new(2), member: MEMBER }], "another group");
+}
+
+#[test]
+fn groups_that_expire_at_once_go_one_in_a_batch_and_the_book_of_dead_letters_stays() {
+    let mut bench = Bench::ready();
+    bench.publish(1..3, b"", b"x");
+    let expire = |values| Command::ChangeDefaults(DefaultsPatch { values });
+    bench.run(&[expire(vec![(DefaultKey::Setting(Setting::ExpireIdleMs), 1000)])]);
+    let lease = bench.deliver(MEMBER, 1).remove(0).leases[0];
+    bench.settle(1, lease.delivery_id, SettleKind::DeadLetter { error: String::new() });
+    assert_eq!(bench.change(change_topic(TOPIC, &[(Setting::ExpireIdleMs, 1000)])), DONE);
+    for group in ["a", "b", "c"] {
+        bench.run(&[join(group, MEMBER)]);
+    }
+    for path in 3..6 {
+        bench.run(&[Command::EndMember(EndMember { path: PathId::new(path), member: MEMBER, lost: true })]);
+    }
+    bench.time_ms = 1000;
+    let mut left = Vec::new();
+    for _ in 0..4 {
+        bench.run(&[]);
+        left.push(bench.shard.state().paths.len());
+    }
+    assert_eq!(left, [4, 3, 2, 2], "the own book of the dead letters, and the group that has a member");
+    let letters =
+        ChangeGroup { path: PathId::new(2), settings: SettingsPatch { values: vec![(Setting::ExpireIdleMs, 1000)] } };
+    assert_eq!(bench.change(Command::ChangeGroup(letters)), Outcome::Refused(Refusal::DeadLetterGroup));
 }

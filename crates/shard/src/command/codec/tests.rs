@@ -4,6 +4,7 @@ use crate::command::{
     Batch, BatchBuilder, ChangeGroup, ChangeTopic, Command, CreateTopic, Deliver, EndMember, Grant, JoinGroup,
     PublishRunBuilder, ResumeMember, SeekTarget, Settle, SettleItem, SettleKind, Stamp, StartPolicy, Stretch, Times,
 };
+use crate::defaults::{DefaultKey, DefaultsPatch};
 use crate::record::NewRecord;
 use crate::settings::{Defaults, Setting, SettingsPatch};
 use bytes::Bytes;
@@ -88,6 +89,9 @@ fn samples() -> Vec<Command> {
         Command::ChangeGroup(ChangeGroup {
             path: PathId::new(2),
             settings: patch(&[(Setting::LeaseMs, 2000), (Setting::Order, 0)]),
+        }),
+        Command::ChangeDefaults(DefaultsPatch {
+            values: vec![(DefaultKey::Setting(Setting::Partitions), 8), (DefaultKey::ProducerWindow, 2048)],
         }),
     ]
 }
