@@ -92,6 +92,8 @@ pub struct LeaseRequest {
     pub grant: Grant,
     /// How much it is given at most.
     pub limits: LeaseLimits,
+    /// Whether messages may be passed over because their key must wait. If not, the call stops at the first of them.
+    pub may_pass_over: bool,
     /// The partition's last sequence.
     pub last_seq: Seq,
     /// The stamp of the batch.
@@ -380,6 +382,9 @@ impl PathPartition {
             return Ok(());
         }
         let must_wait = self.must_wait(fact.key_hash, seq, call.before);
+        if must_wait && !call.request.may_pass_over {
+            return Err(LeaseStop::PassedOverFull);
+        }
         if !must_wait && !call.has_room_for(fact.size_bytes) {
             return Err(LeaseStop::TooLarge { size_bytes: fact.size_bytes });
         }

@@ -244,6 +244,17 @@ impl PathPartition {
         self.runs.len() as u64
     }
 
+    /// When the oldest run of settles that is remembered began.
+    #[must_use]
+    pub fn oldest_run(&self) -> Option<ClusterTime> {
+        self.runs.oldest()
+    }
+
+    /// Forgets at most so many runs of settles whose time is over.
+    pub fn forget_settles(&mut self, now: ClusterTime, at_most: usize) {
+        self.runs.forget(now, at_most);
+    }
+
     /// When the next lease ends or the next retry is due, given the sum of all gaps; at once while a move or a change of order goes on.
     ///
     /// It says nothing of old settles, which may wait to be forgotten until something else happens.

@@ -48,6 +48,7 @@ impl Life {
             member: MemberId::new(member),
             grant: Grant::Push,
             limits: LeaseLimits { messages, bytes: u64::MAX, steps, first_may_exceed_bytes: true },
+            may_pass_over: true,
             last_seq: LAST,
             now: NOW,
             granted_at: Position::default(),

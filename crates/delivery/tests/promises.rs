@@ -109,6 +109,7 @@ impl Bench {
             member,
             grant: Grant::Push,
             limits,
+            may_pass_over: true,
             last_seq: self.last_seq(),
             now: self.now(),
             granted_at: Position::default(),

@@ -98,3 +98,31 @@ fn initial_values_are_the_catalogs_and_a_configuration_that_differs_is_told_so()
     broker.restart_with(&["--partition-default-count", "3"]);
     assert!(!broker.log_since_start().contains("what the catalog says"), "nothing differs");
 }
+
+#[test]
+fn p3_a_publish_under_an_idempotency_key_happens_once_also_when_the_broker_is_killed_in_between() {
+    let (_folder, mut broker) = broker();
+    broker.rows(&["topics", "create", "orders", "--partitions", "4"]);
+    let publish =
+        |broker: &Broker| broker.rows(&["pub", "orders", "{n}", "--count", "50", "--idempotency-key", "order-{n}"]);
+    let first = publish(&broker);
+    assert_eq!(first.lines().count(), 50);
+    for _ in 0..3 {
+        broker.kill();
+        broker.restart();
+        assert_eq!(publish(&broker), first, "the first answers, from another process, after a crash");
+    }
+    // A checkpoint at the graceful stop keeps them, too.
+    assert_eq!(broker.stop(), Some(0));
+    broker.restart();
+    assert_eq!(publish(&broker), first);
+    let described = broker.rows(&["topics", "describe", "orders"]);
+    let stored: u64 =
+        described.lines().filter_map(|row| columns(row).get(2).and_then(|last| last.parse::<u64>().ok())).sum();
+    assert_eq!(stored, 50, "{described}");
+    let once = broker.rows(&["pub", "orders", "x", "--count", "3", "--idempotency-key", "once"]);
+    let places: std::collections::BTreeSet<_> = once.lines().collect();
+    assert_eq!((once.lines().count(), places.len()), (3, 1));
+    let empty = broker.run(&["pub", "orders", "x", "--idempotency-key", ""]);
+    assert_ne!(empty.code, Some(0), "an empty key is none: {}", empty.stdout);
+}

@@ -26,9 +26,10 @@ pub(crate) fn failure(refusal: &Refusal) -> Failure {
         Refusal::SeqGap { .. } => ErrorCode::SeqGap,
         Refusal::SeqExpired { .. } => ErrorCode::SeqExpired,
         Refusal::SeqReused { .. } | Refusal::SeqInvalid => ErrorCode::ProducerSeqInvalid,
-        Refusal::ProducerQuota { .. } | Refusal::CatalogQuota { .. } | Refusal::DelayQuota { .. } => {
-            ErrorCode::QuotaExceeded
-        }
+        Refusal::ProducerQuota { .. }
+        | Refusal::CatalogQuota { .. }
+        | Refusal::DelayQuota { .. }
+        | Refusal::KeyQuota { .. } => ErrorCode::QuotaExceeded,
         Refusal::DelayedFull { .. } => ErrorCode::Backpressure,
         Refusal::MemberLimit { .. } => ErrorCode::GroupMemberLimit,
     };
@@ -40,6 +41,7 @@ pub(crate) fn failure(refusal: &Refusal) -> Failure {
         Refusal::DelayedFull { .. } | Refusal::DelayQuota { .. } => {
             "; nothing was stored: retry when some are delivered"
         }
+        Refusal::KeyQuota { .. } => "; nothing was stored: retry in a minute, or publish without it",
         Refusal::ProducerQuota { .. } => "; publish with fewer producers, or without producer numbers",
         _ => "",
     };

@@ -89,7 +89,10 @@ impl Image {
                 let place = Section::Partition(*id, Partition::new(number));
                 section::put(out, place, |out| topic::put_partition(out, partition));
             }
-            section::put(out, Section::Producers(*id), |out| topic::put_producers(out, &found.producers));
+            section::put(out, Section::Producers(*id), |out| {
+                topic::put_producers(out, &found.producers);
+                topic::put_keys(out, &found.keys);
+            });
         }
         for (id, found) in &self.paths {
             section::put(out, Section::Path(*id), |out| path::put(out, &found.path));
@@ -174,6 +177,7 @@ impl Loading {
         }
         let mut body = reader.section(Section::Producers(id))?;
         found.producers = topic::take_producers(&mut body, &found, &self.head)?;
+        found.keys = topic::take_keys(&mut body, &found, &self.head)?;
         body.finish()?;
         self.topics.insert(id, found);
         Ok(())
@@ -285,9 +289,11 @@ impl Loading {
             idle: crate::state::timers::Timers::default(),
             groups_expired: head.groups_expired,
             ending: head.ending,
+            entries: crate::state::entries::Entries::default(),
             partitions_total: self.partitions_total,
         };
         state.retime_all();
+        state.recount_topics();
         state
     }
 }

@@ -13,6 +13,7 @@ pub mod dead_letter;
 pub mod defaults;
 pub mod effect;
 pub mod facts;
+pub mod idempotency;
 pub mod image;
 pub mod ledger;
 pub mod names;
@@ -25,12 +26,13 @@ pub mod state;
 
 pub use apply::{Applied, Shard};
 pub use command::{
-    BatchBuilder, ChangeGroup, ChangeTopic, Command, CommandError, Grant, JoinGroup, PublishRun, PublishRunBuilder,
-    SeekTarget, SettleItem, SettleKind, Stamp, StartPolicy, Stretch, Times,
+    Asked, BatchBuilder, ChangeGroup, ChangeTopic, Command, CommandError, Grant, JoinGroup, PublishRun,
+    PublishRunBuilder, SeekTarget, SettleItem, SettleKind, Stamp, StartPolicy, Stretch, Times,
 };
 pub use dead_letter::Envelope;
 pub use defaults::{DefaultKey, Defaults, DefaultsPatch};
 pub use effect::{AppendEffect, CopyEffect, DeliverEffect, Effect, LedgerEffect, MessagePlace};
+pub use idempotency::IdempotencyKey;
 pub use image::{Image, ImageError};
 pub use outcome::{Outcome, Published, Refusal, SettleCode};
 pub use schedule::Schedule;

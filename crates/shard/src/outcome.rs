@@ -184,7 +184,7 @@ pub enum Refusal {
     #[error("producer id and producer number are both 0 or both not 0, and the numbers of a batch follow one another")]
     SeqInvalid,
     /// The shard keeps as many producers as it may.
-    #[error("the shard remembers as many producers as it may ({limit} publishes)")]
+    #[error("the shard keeps as much as it may ({limit} entries), and remembers no new producer")]
     ProducerQuota {
         /// The limit.
         limit: u64,
@@ -198,9 +198,15 @@ pub enum Refusal {
         limit: u64,
     },
     /// The shard keeps as many entries of producers and delayed messages as it may.
-    #[error("the shard keeps as many producers and delayed messages as it may ({limit} entries)")]
+    #[error("the shard keeps as much as it may ({limit} entries), and takes no new delayed message")]
     DelayQuota {
         /// The limit.
+        limit: u64,
+    },
+    /// The shard keeps as much as it may, and the idempotency key is new.
+    #[error("the shard keeps as much as it may ({limit} entries), and remembers no new idempotency key")]
+    KeyQuota {
+        /// The limit, `state_entries_max`.
         limit: u64,
     },
     /// A group has as many members as it may.

@@ -45,6 +45,7 @@ fn path() -> PathPartition {
         member: MemberId::new(1),
         grant: Grant::Push,
         limits,
+        may_pass_over: true,
         last_seq: LAST_SEQ,
         now: NOW,
         granted_at: GRANTED_AT,

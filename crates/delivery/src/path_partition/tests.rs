@@ -42,6 +42,7 @@ fn path() -> PathPartition {
         member: MemberId::new(1),
         grant: Grant::Push,
         limits,
+        may_pass_over: true,
         last_seq: LAST_SEQ,
         now,
         granted_at: Position::default(),

@@ -255,8 +255,15 @@ impl Pair<'_> {
 
     fn lease(&mut self, member: MemberId, grant: Grant, limits: LeaseLimits, known: u64) {
         let last_seq = Seq::new(self.model.last_seq());
-        let request =
-            LeaseRequest { member, grant, limits, last_seq, now: self.now(), granted_at: Position::default() };
+        let request = LeaseRequest {
+            member,
+            grant,
+            limits,
+            may_pass_over: true,
+            last_seq,
+            now: self.now(),
+            granted_at: Position::default(),
+        };
         let to = self.model.position.saturating_add(known).min(self.model.last_seq());
         let (mut real, mut model) = (Handed::default(), Handed::default());
         let facts = Known { model: &self.model, to };

@@ -81,5 +81,6 @@ fn grow(state: &mut State, id: TopicIncarnation, partitions: usize) {
     for path in paths {
         let path = state.path_mut(path).expect("invariant 1: a topic refers to its paths");
         path.partitions.resize_with(partitions, || PathPartition::new(Seq::FIRST));
+        path.counted.resize(partitions, 0);
     }
 }

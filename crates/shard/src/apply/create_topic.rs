@@ -2,6 +2,7 @@
 
 use crate::command::CreateTopic;
 use crate::facts::FactWindow;
+use crate::idempotency::Keys;
 use crate::names::check_name;
 use crate::outcome::{Outcome, Refusal};
 use crate::producer::Producers;
@@ -55,6 +56,7 @@ pub(super) fn insert(state: &mut State, name: String, settings: TopicSettings) -
         partitions: vec![empty; partitions],
         paths: BTreeMap::new(),
         producers: Producers::default(),
+        keys: Keys::default(),
         round_robin: 0,
     };
     state.names.insert(topic.name.to_ascii_lowercase(), state.last_topic);

@@ -35,13 +35,18 @@ pub(super) fn store(
         Envelope::new(format!("{}/{}", state.topics[&source].name, path.group), partition, ended, reason, error);
     let payload_bytes = envelope.payload_bytes(ended.size_bytes);
     let target = topic_for(state, source);
+    // Facts go before anything is refused: they can be read again.
+    let has_room = state.entries() < state.defaults().state_entries_max;
     let commit_index = state.commit_index;
     let topic = topic_of(&mut state.topics, target).expect("found or made just now");
     let found = topic.partition_mut(partition.index()).expect("invariant 7: it has its source's partitions");
     let seq = found.last_seq.next();
     found.last_seq = seq;
     found.bytes += u64::from(payload_bytes) + RECORD_OVERHEAD_BYTES as u64;
-    found.facts.push(seq, Fact { key_hash: ended.key_hash, size_bytes: payload_bytes, expires_at_ms: 0 }, true);
+    let facts_before = found.facts.len();
+    let fact = Fact { key_hash: ended.key_hash, size_bytes: payload_bytes, expires_at_ms: 0 };
+    found.facts.push(seq, fact, has_room);
+    state.entries.count_facts((target, partition), facts_before, found.facts.len());
     let told = format!("sequence {seq} of {}", topic.name);
     effects.push(Effect::Copy(Box::new(CopyEffect {
         from: MessagePlace { topic: source, partition, seq: ended.seq },

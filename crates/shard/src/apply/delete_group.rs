@@ -23,6 +23,7 @@ pub(super) fn apply(state: &mut State, id: PathId, effects: &mut Vec<Effect>) ->
 /// Ends a path that exists, and says how many messages it still owed. The ledger is told of as many of those that were offered
 /// as there are steps left.
 pub(super) fn end(state: &mut State, id: PathId, left: u32, effects: &mut Vec<Effect>) -> u64 {
+    state.uncount(id);
     let path = state.paths.get_mut(&id).expect("looked up by the caller");
     let partitions = std::mem::take(&mut path.partitions);
     let (incarnation, group) = (path.topic, path.group.clone());

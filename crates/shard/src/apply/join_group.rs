@@ -68,7 +68,8 @@ pub(super) fn insert(
     let topic = topic_of(&mut state.topics, incarnation).expect("looked up by the caller");
     topic.paths.insert(group.clone(), state.last_path);
     let (members, idle_since) = (BTreeMap::new(), Some(state.time));
-    let path = Path { topic: incarnation, group, settings, partitions, members, idle_since, cursor: 0 };
+    let counted = vec![0; partitions.len()];
+    let path = Path { topic: incarnation, group, settings, partitions, members, idle_since, cursor: 0, counted };
     state.paths.insert(state.last_path, path);
     state.retime_idle(state.last_path);
     state.last_path

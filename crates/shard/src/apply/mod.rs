@@ -21,6 +21,7 @@ mod publish;
 mod purge_path;
 mod record;
 mod resume_member;
+mod room;
 mod seek_path;
 mod set_defaults;
 mod settle;

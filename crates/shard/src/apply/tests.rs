@@ -16,6 +16,7 @@ use mortarmq_types::{
 
 mod changes;
 mod dead_letters;
+mod idempotency;
 
 const TOPIC: TopicIncarnation = TopicIncarnation::new(1);
 const PATH: PathId = PathId::new(1);

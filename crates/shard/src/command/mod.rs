@@ -9,6 +9,7 @@ pub mod codec;
 pub mod publish;
 
 use crate::defaults::{Defaults, DefaultsPatch};
+use crate::idempotency::IdempotencyKey;
 use crate::settings::SettingsPatch;
 use bytes::Bytes;
 use mortarmq_delivery::Fact;
@@ -155,8 +156,19 @@ pub struct PublishRecord {
     pub value_bytes: u32,
     /// When the message falls due and when it loses its worth.
     pub times: Times,
+    /// Under which key it is stored once, if one was given.
+    pub idempotency_key: Option<IdempotencyKey>,
     /// The encoded record (see [`crate::record`]).
     pub record: Bytes,
+}
+
+/// What a publish may ask for beside being stored.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Asked {
+    /// Of time.
+    pub times: Times,
+    /// To be stored once under this key.
+    pub idempotency_key: Option<IdempotencyKey>,
 }
 
 /// What a message asks of time, from the moment in which it is stored.

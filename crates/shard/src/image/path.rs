@@ -65,7 +65,7 @@ pub(super) fn take(
     }
     let idle_since = members.is_empty().then_some(idle_since);
     let partitions = Vec::with_capacity(topic.partitions.len());
-    Ok(Path { topic: incarnation, group, settings, partitions, members, idle_since, cursor })
+    Ok(Path { topic: incarnation, group, settings, partitions, members, idle_since, cursor, counted: Vec::new() })
 }
 
 fn take_members(body: &mut Body) -> Result<BTreeMap<MemberId, Member>, ImageError> {

@@ -10,19 +10,24 @@
 //!    all partitions are counted.
 //! 7. A dead-letter topic has a source with as many partitions and a group `default`; no path of it has a limit of attempts.
 //! 8. A path is idle exactly while it has no members; its idle timer is when it has been so for `expire_idle_ms`.
+//! 9. What is kept is counted: producers' publishes, delayed messages, idempotency keys, facts, and what paths have.
 //!
 //! An image of the state shares what grows with the work: topics and their partitions stand behind `Arc`, so do the
 //! buckets and lines of producers; facts, unsettled messages and runs of settles are persistent collections. What changes
 //! while the image lives is copied first, piece by piece: no step of the loop pays for a whole.
 
+mod check;
+pub mod entries;
 pub mod timers;
 
 use crate::dead_letter::DEAD_LETTER_GROUP;
 use crate::facts::{FactView, FactWindow};
+use crate::idempotency::Keys;
 use crate::names::{dead_letter_name, source_name};
 use crate::producer::Producers;
 use crate::schedule::Schedule;
 use crate::settings::{Defaults, GroupSettings, Setting, TopicSettings};
+use entries::Entries;
 use mortarmq_delivery::{Books, DuePosition, Now, PathPartition};
 use mortarmq_types::{
     Cause, ClusterTime, CommitIndex, DeliveryId, Epoch, LeaseTime, MemberId, Partition, PathId, Position, Seq,
@@ -79,6 +84,8 @@ pub struct State {
     /// Members whose leases are still being ended, a bounded number per batch.
     pub(crate) ending: VecDeque<(PathId, MemberId, Cause)>,
     pub(crate) producer_entries: u64,
+    /// What else is kept, and how old it is.
+    pub(crate) entries: Entries,
     pub(crate) partitions_total: usize,
 }
 
@@ -98,6 +105,7 @@ pub struct Topic {
     /// Its paths by group name.
     pub paths: BTreeMap<String, PathId>,
     pub(crate) producers: Producers,
+    pub(crate) keys: Keys,
     pub(crate) round_robin: u64,
 }
 
@@ -131,6 +139,8 @@ pub struct Path {
     pub idle_since: Option<ClusterTime>,
     /// The partition that the next `Deliver` looks at first, so that each gets its turn.
     pub(crate) cursor: usize,
+    /// The entries of each partition as they are counted for the shard.
+    pub(crate) counted: Vec<u64>,
 }
 
 /// One consumer's session on a path.
@@ -155,6 +165,13 @@ impl State {
     #[must_use]
     pub fn defaults(&self) -> &Defaults {
         self.defaults.as_ref().unwrap_or(&Defaults::BUILD)
+    }
+
+    /// What is kept beside topics and groups, of the `state_entries_max` that there may be: publishes of producers, delayed
+    /// messages, idempotency keys, facts, unsettled messages that paths were offered, and runs of settles.
+    #[must_use]
+    pub fn entries(&self) -> u64 {
+        self.producer_entries + self.delayed + self.entries.keys + self.entries.facts + self.entries.paths
     }
 
     /// The last applied command, and the term it was applied in.
@@ -244,6 +261,30 @@ impl State {
             .and_then(|found| found.partitions.get(partition.index()))
             .and_then(|found| found.next_due(self.gaps_ms));
         self.timers.set((path, partition), due);
+        self.recount((path, partition));
+    }
+
+    /// Counts what a path has in one partition.
+    fn recount(&mut self, place: Place) {
+        let (id, number) = (place.0, place.1.index());
+        let Some(path) = self.paths.get_mut(&id) else { return };
+        let Some(partition) = path.partitions.get(number) else { return };
+        let now = partition.passed_over() + partition.settled_runs();
+        self.entries.run_ages.set(place, partition.oldest_run());
+        if path.counted.len() < path.partitions.len() {
+            path.counted.resize(path.partitions.len(), 0);
+        }
+        self.entries.paths = self.entries.paths - path.counted[number] + now;
+        path.counted[number] = now;
+    }
+
+    /// Counts no more what a path has in its partitions: it is about to go.
+    pub(crate) fn uncount(&mut self, id: PathId) {
+        let Some(path) = self.paths.get_mut(&id) else { return };
+        self.entries.paths -= std::mem::take(&mut path.counted).iter().sum::<u64>();
+        for number in 0..path.partitions.len() {
+            self.entries.run_ages.set((id, Partition::from_index(number)), None);
+        }
     }
 
     /// Sets the delay timer of a partition.
@@ -284,58 +325,15 @@ impl State {
         }
     }
 
-    /// Asserts every numbered invariant of the shard and of all that it holds.
-    ///
-    /// # Panics
-    /// When one does not hold.
-    pub fn check(&self) {
-        assert_eq!(self.names.len(), self.topics.len(), "invariant 1");
-        for (incarnation, topic) in &self.topics {
-            assert_eq!(self.names.get(&topic.name.to_ascii_lowercase()), Some(incarnation), "invariant 1");
-            assert!(topic.paths.iter().all(|(_, path)| self.paths[path].topic == *incarnation), "invariant 1");
-            topic.producers.check();
+    /// Counts what topics keep, in a state that comes from its image.
+    pub(crate) fn recount_topics(&mut self) {
+        for (id, topic) in &self.topics {
+            self.entries.keys += topic.keys.len();
+            self.entries.key_ages.set(*id, topic.keys.oldest());
+            self.entries.producer_ages.set(*id, topic.producers.oldest_filed());
             for (number, partition) in topic.partitions.iter().enumerate() {
-                partition.facts.check(partition.last_seq);
-                partition.schedule.check(partition.last_seq);
-                let place = (*incarnation, Partition::from_index(number));
-                assert_eq!(self.delays.time(place), partition.schedule.next_due(), "invariant 6: {place:?}");
+                self.entries.count_facts((*id, Partition::from_index(number)), 0, partition.facts.len());
             }
-            assert_eq!(dead_letters_fault(topic, &self.topics, &self.names, &self.paths), None, "invariant 7");
-        }
-        assert!(self.topics.keys().all(|incarnation| *incarnation <= self.last_topic), "invariant 2");
-        assert!(self.paths.keys().all(|path| *path <= self.last_path), "invariant 2");
-        for (id, path) in &self.paths {
-            self.check_path(*id, path);
-        }
-        self.timers.check();
-        self.delays.check();
-        self.idle.check();
-        let partitions = self.topics.values().flat_map(|topic| &topic.partitions);
-        let delayed: usize = partitions.map(|partition| partition.schedule.len()).sum();
-        assert_eq!(self.delayed, delayed as u64, "invariant 6: delayed messages");
-    }
-
-    fn check_path(&self, id: PathId, path: &Path) {
-        let topic = &self.topics[&path.topic];
-        assert_eq!(topic.paths.get(&path.group), Some(&id), "invariant 1");
-        assert_eq!(path.partitions.len(), topic.partitions.len(), "invariant 1");
-        for (partition, state) in path.partitions.iter().zip(&topic.partitions) {
-            partition.check(state.last_seq);
-            partition.check_delayed(state.schedule.places());
-            let (now, granted_at) = (self.position(), partition.latest_grant());
-            assert!(granted_at <= now, "invariant 2, P10: a lease of {granted_at:?} at {now:?}");
-        }
-        assert_eq!(path.idle_since.is_some(), path.members.is_empty(), "invariant 8: {id}");
-        let expires_at = path.expires_at().filter(|_| path.counts(topic));
-        assert_eq!(self.idle.time(id), expires_at, "invariant 8: {id} expires");
-        let held: u64 = path.partitions.iter().map(|partition| partition.in_flight()).sum();
-        let pushed: u64 = path.members.values().map(|member| u64::from(member.held_messages)).sum();
-        assert!(pushed <= held, "invariant 3: members hold {pushed} by pushes, {held} are leased");
-        let books = self.books(path);
-        assert_eq!(books.difference(), 0, "P9: {books:?}");
-        for (number, partition) in path.partitions.iter().enumerate() {
-            let place = (id, Partition::from_index(number));
-            assert_eq!(self.timers.time(place), partition.next_due(self.gaps_ms), "invariant 5: {place:?}");
         }
     }
 }
@@ -417,10 +415,10 @@ impl Path {
 
     /// The path as such, as an image keeps it beside its partitions.
     pub(crate) fn without_partitions(&self) -> Self {
-        let Self { topic, group, settings, partitions: _, members, idle_since, cursor } = self;
+        let Self { topic, group, settings, partitions: _, members, idle_since, cursor, counted: _ } = self;
         let (group, settings, members) = (group.clone(), settings.clone(), members.clone());
         let (topic, idle_since, cursor) = (*topic, *idle_since, *cursor);
-        Self { topic, group, settings, partitions: Vec::new(), members, idle_since, cursor }
+        Self { topic, group, settings, partitions: Vec::new(), members, idle_since, cursor, counted: Vec::new() }
     }
 
     /// What the path has in one partition, to change it.

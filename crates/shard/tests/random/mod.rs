@@ -6,9 +6,9 @@ use mortarmq_delivery::Fact;
 use mortarmq_shard::command::{CreateTopic, Deliver, EndMember, ResumeMember, Settle};
 use mortarmq_shard::record::NewRecord;
 use mortarmq_shard::{
-    BatchBuilder, ChangeGroup, ChangeTopic, Command, DefaultKey, Defaults, DefaultsPatch, Grant, JoinGroup,
-    PublishRunBuilder, SeekTarget, Setting, SettingsPatch, SettleItem, SettleKind, Stamp, StartPolicy, State, Stretch,
-    Times,
+    Asked, BatchBuilder, ChangeGroup, ChangeTopic, Command, DefaultKey, Defaults, DefaultsPatch, Grant, IdempotencyKey,
+    JoinGroup, PublishRunBuilder, SeekTarget, Setting, SettingsPatch, SettleItem, SettleKind, Stamp, StartPolicy,
+    State, Stretch, Times,
 };
 use mortarmq_types::{
     ClusterTime, DeliveryId, KeyHash, MemberId, Partition, PathId, ProducerId, ProducerSeq, Seq, TopicIncarnation,
@@ -184,13 +184,19 @@ fn publish(random: &mut Random, builder: &mut BatchBuilder) {
     if random.below(3) == 0 {
         let first = random.below(30);
         let numbers = first..first + 1 + random.below(5);
-        let records: Vec<_> = numbers.map(|at| ((bytes, 1), record(at * 3 + first % 3), times(random))).collect();
-        run.add_timed_batch(topic, random.partition(), ProducerId::new(first % 3), records.into_iter());
+        let asked = |random: &mut Random| Asked { times: times(random), idempotency_key: idempotency_key(random) };
+        let records: Vec<_> = numbers.map(|at| ((bytes, 1), record(at * 3 + first % 3), asked(random))).collect();
+        run.add_asked_batch(topic, random.partition(), ProducerId::new(first % 3), records.into_iter());
     } else {
         let sizes = (bytes, random.number_32(9));
-        run.add_timed(topic, random.partition(), sizes, &record(random.below(60)), times(random));
+        let asked = Asked { times: times(random), idempotency_key: idempotency_key(random) };
+        run.add_asked(topic, random.partition(), sizes, &record(random.below(60)), asked);
     }
     builder.add_run(&run.take().expect("one was added"));
+}
+
+fn idempotency_key(random: &mut Random) -> Option<IdempotencyKey> {
+    (random.below(4) == 0).then(|| IdempotencyKey::of(&random.below(9).to_be_bytes()))
 }
 
 /// Mostly none; a delay or a life that ends within the history, or never.
@@ -211,7 +217,8 @@ fn publish_next(random: &mut Random, builder: &mut BatchBuilder) {
             if producer == 0 { (0, 0) } else { (producer, number + random.below(2) * random.below(4)) };
         let (producer_id, producer_seq) = (ProducerId::new(producer_id), ProducerSeq::new(producer_seq));
         let record = NewRecord { producer_id, producer_seq, key, has_headers: false, body: b"not looked at" };
-        run.add_timed(topic, random.partition(), (9, 9), &record, times(random));
+        let asked = Asked { times: times(random), idempotency_key: idempotency_key(random) };
+        run.add_asked(topic, random.partition(), (9, 9), &record, asked);
     }
     builder.add_run(&run.take().expect("one was added"));
 }

@@ -1,10 +1,11 @@
 //! Commands survive their bytes, and no bytes make decoding panic.
 
 use crate::command::{
-    Batch, BatchBuilder, ChangeGroup, ChangeTopic, Command, CreateTopic, Deliver, EndMember, Grant, JoinGroup,
+    Asked, Batch, BatchBuilder, ChangeGroup, ChangeTopic, Command, CreateTopic, Deliver, EndMember, Grant, JoinGroup,
     PublishRunBuilder, ResumeMember, SeekTarget, Settle, SettleItem, SettleKind, Stamp, StartPolicy, Stretch, Times,
 };
 use crate::defaults::{DefaultKey, DefaultsPatch};
+use crate::idempotency::IdempotencyKey;
 use crate::record::NewRecord;
 use crate::settings::{Defaults, Setting, SettingsPatch};
 use bytes::Bytes;
@@ -119,7 +120,9 @@ fn batch_of_all() -> Bytes {
     run.add_timed(topic, Partition::ANY, (3, 2), &record(4), Times { delay_ms: 60_000, ttl_ms: 90_000 });
     let late = |number| ((3, 2), record(number), Times { ttl_ms: 7, ..Times::default() });
     run.add_timed_batch(topic, Partition::ANY, ProducerId::new(9), [5].map(late).into_iter());
-    builder.add_run(&run.take().expect("four commands were added"));
+    let once = Asked { idempotency_key: Some(IdempotencyKey::of(b"order-7")), ..Asked::default() };
+    run.add_asked(topic, Partition::ANY, (3, 2), &record(6), once);
+    builder.add_run(&run.take().expect("five commands were added"));
     builder.close(stamp())
 }
 
@@ -160,7 +163,7 @@ fn p11_times_that_say_nothing_or_are_not_known_are_refused() {
     builder.add_run(&run.take().expect("one"));
     let whole = builder.close(stamp()).to_vec();
     assert!(read_all(whole.clone().into()).is_ok());
-    for (from_end, field, found) in [(17, "flags", 7), (9, "delay_ms", 0), (1, "ttl_ms", 0)] {
+    for (from_end, field, found) in [(17, "flags", 11), (9, "delay_ms", 0), (1, "ttl_ms", 0)] {
         let mut changed = whole.clone();
         let place = whole.len() - from_end;
         changed[place] = u8::try_from(found).expect("small");
