@@ -201,10 +201,10 @@ impl Rig {
         let (node, left) = finish(recovery, &options).map_err(crashed)?;
         let under_way =
             UnderWay { written: left.into_iter().map(|ticket| (ticket, Vec::new())).collect(), ..UnderWay::default() };
-        let left_bytes = node.gauges().unwritten_bytes;
         let reader = segments.reader();
         let mut rig = Self {
             disk: disk.clone(),
+            left_bytes: node.gauges().unwritten_bytes,
             node,
             now: options.now,
             replies: BTreeMap::new(),
@@ -223,7 +223,6 @@ impl Rig {
             under_way,
             no_room: options.no_room,
             put_off: 0,
-            left_bytes,
             releases: Vec::new(),
             journal,
             segments,
@@ -286,10 +285,10 @@ impl Rig {
                     let mut bytes = BytesMut::new();
                     image.encode(&mut bytes);
                     let begun = self.disk.operations();
-                    self.segments.checkpoint(&meta, &bytes).map_err(crashed)?;
+                    let written = self.segments.checkpoint(&meta, &bytes).map_err(crashed)?;
                     self.note(begun, Doing::Checkpoint);
                     self.checkpoints += 1;
-                    self.node.handle_checkpoint_written(self.now, meta.log_index);
+                    self.node.handle_checkpoint_written(self.now, meta.log_index, written.bytes);
                 }
                 Output::ReleaseJournal { log_index, keep_bytes, frees_spares } => {
                     self.releases.push((log_index, keep_bytes, frees_spares));

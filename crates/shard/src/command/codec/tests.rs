@@ -83,6 +83,11 @@ fn samples() -> Vec<Command> {
             member: MemberId::new(77),
             secret_hash: 78,
         }),
+    ]
+}
+
+fn changes() -> Vec<Command> {
+    vec![
         Command::ChangeTopic(ChangeTopic {
             topic: TopicIncarnation::new(1),
             settings: patch(&[(Setting::Partitions, 9), (Setting::TtlMs, 60_000)]),
@@ -97,13 +102,17 @@ fn samples() -> Vec<Command> {
     ]
 }
 
+fn all_samples() -> Vec<Command> {
+    samples().into_iter().chain(changes()).collect()
+}
+
 fn stamp() -> Stamp {
     Stamp { time: ClusterTime::new(5), gap_ms: 2, wall: WallTime::new(1_700_000_000_000) }
 }
 
 fn batch_of_all() -> Bytes {
     let mut builder = BatchBuilder::default();
-    for command in samples() {
+    for command in all_samples() {
         builder.add(&command);
     }
     let mut run = PublishRunBuilder::default();
@@ -140,15 +149,15 @@ fn every_command_survives_its_bytes() {
     let batch = Batch::open(batch_of_all()).expect("a batch");
     assert_eq!(batch.stamp, stamp());
     let commands = read_all(batch_of_all()).expect("commands");
-    assert_eq!(commands[..samples().len()], samples());
-    let Command::Publish(publish) = &commands[samples().len()] else { panic!("a publish follows") };
+    assert_eq!(commands[..all_samples().len()], all_samples());
+    let Command::Publish(publish) = &commands[all_samples().len()] else { panic!("a publish follows") };
     assert_eq!((publish.record.producer_seq.get(), publish.record.payload_bytes), (1, 3));
     crate::record::open_record(&publish.record.record).expect("the record is whole");
-    let Command::PublishBatch(batch) = &commands[samples().len() + 1] else { panic!("a batch publish follows") };
+    let Command::PublishBatch(batch) = &commands[all_samples().len() + 1] else { panic!("a batch publish follows") };
     assert_eq!((batch.records.len(), batch.records[0].times), (2, Times::default()));
-    let Command::Publish(delayed) = &commands[samples().len() + 2] else { panic!("a delayed publish follows") };
+    let Command::Publish(delayed) = &commands[all_samples().len() + 2] else { panic!("a delayed publish follows") };
     assert_eq!(delayed.record.times, Times { delay_ms: 60_000, ttl_ms: 90_000 });
-    let Command::PublishBatch(batch) = &commands[samples().len() + 3] else { panic!("a batch publish follows") };
+    let Command::PublishBatch(batch) = &commands[all_samples().len() + 3] else { panic!("a batch publish follows") };
     assert_eq!(batch.records[0].times, Times { delay_ms: 0, ttl_ms: 7 });
 }
 
