@@ -119,7 +119,6 @@ impl PathPartition {
     /// # Source
     /// DESIGN section 2, "Time".
     pub fn end_due(&mut self, now: Now, budget: &mut u32, rules: &PathRules, ended: &mut Vec<Ended>) {
-        self.follow_order(rules.order);
         while *budget > 0
             && let Some(&(deadline, seq)) = self.deadlines.first()
             && deadline <= now.lease
@@ -154,7 +153,6 @@ impl PathPartition {
         now: Now,
         ended: &mut Vec<Ended>,
     ) -> bool {
-        self.follow_order(rules.order);
         let left = if cause == Cause::ConsumerLost { Failure::Lost } else { Failure::GivenBack };
         while let Some(&(_, seq)) = self.holders.range((member, Seq::ZERO)..=(member, Seq::MAX)).next() {
             if *budget == 0 {
@@ -271,7 +269,7 @@ impl PathPartition {
         let entry = self.entry_mut(seq);
         entry.state = State::Waiting;
         let (key, due) = (entry.key_hash, entry.due);
-        if self.has_queue(key) {
+        if self.stands_in_queue(key, seq) {
             self.free_head(key);
         } else {
             self.ready.insert((due, seq));

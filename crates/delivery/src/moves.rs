@@ -174,10 +174,10 @@ impl PathPartition {
         Moving { kind: MoveKind::Purge, to: end_of(last_seq).max(self.start), from: Seq::FIRST }
     }
 
-    /// Whether a move is not done yet.
+    /// Whether a move or a change of order is not done yet: until then nothing is leased.
     #[must_use]
     pub const fn is_moving(&self) -> bool {
-        self.moving.is_some()
+        self.moving.is_some() || self.reordering.is_some()
     }
 
     /// The lowest sequence that neither the position nor a move nor the settling of single messages has come to.
@@ -188,9 +188,10 @@ impl PathPartition {
         self.replay_end.max(moving_to).max(behind_marks)
     }
 
-    /// Goes on with a move, if there is one. Each message that was offered, and each of the schedule that was passed, takes
-    /// one step of the budget.
+    /// Goes on with a change of order, and then with a move, if there are such. Each message that was offered, and each of the
+    /// schedule that was passed, takes one step of the budget.
     pub fn go_on(&mut self, facts: &dyn Facts, budget: &mut u32, moved: &mut Vec<Moved>, ended: &mut Vec<Ended>) {
+        self.take_order_steps(budget);
         self.take_steps(&mut Steps { facts, left: budget, moved, ended });
     }
 

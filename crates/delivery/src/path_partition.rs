@@ -5,7 +5,8 @@
 //!    published (P10).
 //! 2. The leased entries are exactly those with a deadline, and those with a holder (P5).
 //! 3. The scheduled entries are exactly those with a due time.
-//! 4. Under key order the keyed entries are exactly those in a key's queue; otherwise no queue has any.
+//! 4. Under key order the keyed entries are exactly those in a key's queue; otherwise no queue has any. While the order
+//!    changes, the new order holds below one message, and the former from there on.
 //! 5. The ready messages are exactly the waiting ones that no earlier message of their key holds back, nor a lease of
 //!    their key that was granted in key order (P8).
 //! 6. Before a lease that was granted in key order, all that is unsettled in its key is leased to the same member, by
@@ -75,6 +76,8 @@ pub struct PathPartition {
     pub(crate) entries: OrdMap<Seq, Entry>,
     /// The order that the indexes below are made for.
     pub(crate) order: Order,
+    /// While the order changes: what lies below stands as the new order asks, the rest as the old one did.
+    pub(crate) reordering: Option<Seq>,
     /// The queue of each key: its unsettled messages that were offered.
     pub(crate) keyed: BTreeSet<(KeyHash, Seq)>,
     /// Those of them whose lease was granted in key order.
@@ -126,6 +129,7 @@ impl PathPartition {
             moving: None,
             entries: OrdMap::new(),
             order: Order::Key,
+            reordering: None,
             keyed: BTreeSet::new(),
             leased_keys: BTreeSet::new(),
             ready: BTreeSet::new(),
@@ -218,6 +222,25 @@ impl PathPartition {
         self.entries.len() as u64
     }
 
+    /// Whether a message that was never offered may be offered, as far as the limits of the group say.
+    #[must_use]
+    pub fn may_offer(&self, rules: &PathRules) -> bool {
+        self.passed_over() < u64::from(rules.max_passed_over) && !self.is_far_ahead(rules)
+    }
+
+    /// Whether as many messages are settled past the oldest unsettled one as the group allows.
+    ///
+    /// What is delayed, and not due, holds nothing back and is not looked at one by one: all of it is taken for unsettled and
+    /// ahead, so that there may be a few settled ones more.
+    pub(crate) fn is_far_ahead(&self, rules: &PathRules) -> bool {
+        let limit = u64::from(rules.max_acked_ahead);
+        let Some((oldest, _)) = self.entries.get_min().filter(|(seq, _)| limit != 0 && *seq < self.position) else {
+            return false;
+        };
+        let unsettled = self.entries.len() as u64 - (self.ahead - self.settled_ahead.len() as u64);
+        self.position.above(*oldest).saturating_sub(unsettled + self.delayed) >= limit
+    }
+
     /// Messages that were offered and could be leased right now.
     #[must_use]
     pub fn ready_messages(&self) -> u64 {
@@ -230,12 +253,23 @@ impl PathPartition {
         self.runs.len() as u64
     }
 
-    /// When the next lease ends or the next retry is due, given the sum of all gaps; at once while a move goes on.
+    /// When the oldest run of settles that is remembered began.
+    #[must_use]
+    pub fn oldest_run(&self) -> Option<ClusterTime> {
+        self.runs.oldest()
+    }
+
+    /// Forgets at most so many runs of settles whose time is over.
+    pub fn forget_settles(&mut self, now: ClusterTime, at_most: usize) {
+        self.runs.forget(now, at_most);
+    }
+
+    /// When the next lease ends or the next retry is due, given the sum of all gaps; at once while a move or a change of order goes on.
     ///
     /// It says nothing of old settles, which may wait to be forgotten until something else happens.
     #[must_use]
     pub fn next_due(&self, gaps_ms: u64) -> Option<ClusterTime> {
-        if self.moving.is_some() {
+        if self.is_moving() {
             return Some(ClusterTime::ZERO);
         }
         let lease = self.deadlines.first().map(|(deadline, _)| ClusterTime::new(deadline.get()).after_ms(gaps_ms));
@@ -275,7 +309,7 @@ impl PathPartition {
             self.schedule.first().is_some_and(|(due, _)| *due <= now.cluster)
                 || facts.next_delayed(self.due_position).is_some_and(|next| next.at.due <= now.cluster)
         };
-        self.moving.is_none()
+        !self.is_moving()
             && (!self.ready.is_empty() || self.order != rules.order || self.position <= last_seq || is_something_due())
     }
 
@@ -403,7 +437,7 @@ impl PathPartition {
         let mut ahead: BTreeMap<KeyHash, Ahead<'_>> = BTreeMap::new();
         let (mut queued, mut ready, mut leased) = (0, 0, 0);
         for (seq, entry) in &self.entries {
-            let has_queue = self.order == Order::Key && entry.key_hash.is_some();
+            let has_queue = self.stands_in_queue(entry.key_hash, *seq);
             queued += usize::from(has_queue);
             let is_queued = self.keyed.contains(&(entry.key_hash, *seq));
             assert_eq!(is_queued, has_queue, "invariant 4: message {seq} in the queue of its key");

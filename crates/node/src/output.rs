@@ -52,6 +52,15 @@ pub enum Output {
         /// What to read.
         job: ReadJob,
     },
+    /// A group that nobody used is deleted: tell the operator.
+    GroupExpired {
+        /// The topic's name.
+        topic: String,
+        /// The group's name.
+        group: String,
+        /// Messages that it still owed.
+        dropped: u64,
+    },
     /// Answer requests of a connection; the answers are in the order of the requests.
     Replies {
         /// The connection.

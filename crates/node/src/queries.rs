@@ -18,7 +18,7 @@ use crate::refusal::not_leading;
 use crate::reply::{Answer, Failure, QueryAnswer, QueryReply};
 use crate::request::{Act, Query};
 use crate::views::{
-    GroupsView, LeaderView, PeekView, PeekedMessage, StatsView, TraceEvent, TraceView, balance, dead_letters, groups,
+    LeaderView, PeekView, PeekedMessage, StatsView, TraceEvent, TraceView, balance, dead_letters, defaults, groups,
     metadata, stats, topics, trace,
 };
 
@@ -176,6 +176,11 @@ impl Node {
         self.outputs.push_back(Output::Query { query, reply });
     }
 
+    fn leader_view(&self) -> LeaderView {
+        let (leader_id, leader_epoch) = (Some(self.config.node_id.get()), self.replica.epoch().get());
+        LeaderView { leader_id, leader_epoch, quorum_state: self.quorum_state() }
+    }
+
     /// Answers from the state, or begins a read and answers later (`None`).
     fn look_up(&mut self, query: u64, question: &Query) -> Option<Result<QueryAnswer, Failure>> {
         let leader = Some(self.config.node_id.get());
@@ -191,7 +196,11 @@ impl Node {
                 Some((id, topic)) => Some((id, topic)),
                 None => return Some(Err(unknown_topic(name))),
             },
-            Query::Stats { topic: None } | Query::Balance { topic: None } | Query::Topics | Query::Leader => None,
+            Query::Stats { topic: None }
+            | Query::Balance { topic: None }
+            | Query::Topics
+            | Query::Leader
+            | Query::Defaults => None,
         };
         let answer = match question {
             Query::Stats { .. } => QueryAnswer::Stats(self.stats(topic)),
@@ -203,14 +212,10 @@ impl Node {
             }
             Query::Groups { .. } => {
                 let (_, topic) = topic.expect("a topic that does not exist was refused above");
-                let view: GroupsView = groups::view(state, topic);
-                QueryAnswer::Groups(view)
+                QueryAnswer::Groups(groups::view(state, topic))
             }
-            Query::Leader => QueryAnswer::Leader(LeaderView {
-                leader_id: leader,
-                leader_epoch: self.replica.epoch().get(),
-                quorum_state: self.quorum_state(),
-            }),
+            Query::Defaults => QueryAnswer::Defaults(defaults::view(state)),
+            Query::Leader => QueryAnswer::Leader(self.leader_view()),
             Query::Peek { partition, from, max, .. } => {
                 let (id, topic) = topic.expect("a topic that does not exist was refused above");
                 let name = topic.name.clone();
@@ -261,6 +266,7 @@ impl Node {
             commit_index: state.commit_index.get(),
             quorum_state: self.quorum_state(),
             stale: false,
+            groups_expired: self.shard.state().groups_expired,
             topics: rows,
         }
     }

@@ -180,6 +180,8 @@ impl NodeRecovery {
                 | Effect::PathDeleted(_)
                 | Effect::MemberEnded { .. }
                 | Effect::PathMoved(_)
+                | Effect::PathChanged(_)
+                | Effect::GroupExpired { .. }
                 | Effect::TopicMoved(_) => {}
             }
         }

@@ -33,6 +33,17 @@ pub enum Effect {
     },
     /// Deliveries of a path ended by themselves or by a settle: credit may be free, retries may be ready.
     PathMoved(PathId),
+    /// A group that nobody used is deleted, with what it still owed.
+    GroupExpired {
+        /// The topic.
+        topic: TopicIncarnation,
+        /// The group's name.
+        group: String,
+        /// Messages that it still owed.
+        dropped: u64,
+    },
+    /// A path has other settings: sessions and windows follow.
+    PathChanged(PathId),
     /// Delayed messages of a topic are due: its paths may have something to deliver.
     TopicMoved(TopicIncarnation),
 }

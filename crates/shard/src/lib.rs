@@ -10,8 +10,10 @@
 pub mod apply;
 pub mod command;
 pub mod dead_letter;
+pub mod defaults;
 pub mod effect;
 pub mod facts;
+pub mod idempotency;
 pub mod image;
 pub mod ledger;
 pub mod names;
@@ -24,13 +26,15 @@ pub mod state;
 
 pub use apply::{Applied, Shard};
 pub use command::{
-    BatchBuilder, Command, CommandError, DropDead, Grant, JoinGroup, Letter, PublishRun, PublishRunBuilder, Redrive,
-    SeekTarget, SettleItem, SettleKind, Stamp, StartPolicy, Stretch, Times,
+    Asked, BatchBuilder, ChangeGroup, ChangeTopic, Command, CommandError, DropDead, Grant, JoinGroup, Letter,
+    PublishRun, PublishRunBuilder, Redrive, SeekTarget, SettleItem, SettleKind, Stamp, StartPolicy, Stretch, Times,
 };
 pub use dead_letter::Envelope;
+pub use defaults::{DefaultKey, Defaults, DefaultsPatch};
 pub use effect::{AppendEffect, CopyEffect, DeliverEffect, Effect, LedgerEffect, MessagePlace};
+pub use idempotency::IdempotencyKey;
 pub use image::{Image, ImageError};
 pub use outcome::{LetterCode, Outcome, Published, Refusal, SettleCode};
 pub use schedule::Schedule;
-pub use settings::{Defaults, GroupSettings, Setting, SettingError, SettingsPatch, TopicSettings};
+pub use settings::{GroupSettings, Setting, SettingError, SettingsPatch, TopicSettings};
 pub use state::{Path, State, Topic};

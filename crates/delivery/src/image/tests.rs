@@ -31,6 +31,7 @@ const RULES: PathRules = PathRules {
     backoff_base_ms: 100,
     backoff_max_ms: 100,
     max_passed_over: 100,
+    max_acked_ahead: 0,
     max_in_flight: 0,
     max_attempts: 0,
 };
@@ -46,6 +47,7 @@ fn path() -> PathPartition {
         member: MemberId::new(1),
         grant: Grant::Push,
         limits,
+        may_pass_over: true,
         last_seq: LAST_SEQ,
         now: NOW,
         granted_at: GRANTED_AT,
@@ -79,7 +81,7 @@ fn redriven() -> PathPartition {
     let (seq, previous, source) = (Seq::new(4), DeliveryId::new(4), Seq::new(2));
     let redriven = Redriven { seq, key_hash: KeyHash::new(1), size_bytes: 10, previous, source };
     path.redrive(&redriven, &RULES, &Keys).expect("it is settled");
-    path.drop_single(Seq::new(12), DropReason::Purge, Seq::new(12), &RULES, &Keys).expect("it is owed");
+    path.drop_single(Seq::new(12), DropReason::Purge, Seq::new(12), &Keys).expect("it is owed");
     path.check(Seq::new(12));
     path
 }

@@ -32,6 +32,7 @@ fn path() -> PathPartition {
         backoff_base_ms: 100,
         backoff_max_ms: 100,
         max_passed_over: 100,
+        max_acked_ahead: 0,
         max_in_flight: 0,
         max_attempts: 0,
     };
@@ -41,6 +42,7 @@ fn path() -> PathPartition {
         member: MemberId::new(1),
         grant: Grant::Push,
         limits,
+        may_pass_over: true,
         last_seq: LAST_SEQ,
         now,
         granted_at: Position::default(),

@@ -153,7 +153,11 @@ impl Pair<'_> {
                 self.saw_ended("member", &real.1);
                 self.saw(format!("member done {done}"));
             }
-            Command::SetOrder { order } => self.rules.order = *order,
+            Command::SetOrder { order } => {
+                self.rules.order = *order;
+                self.real.follow_order(*order, &mut u32::MAX.clone());
+                self.model.adopt(*order);
+            }
             Command::SetMaxAttempts { max_attempts } => self.rules.max_attempts = *max_attempts,
             // A group never starts beyond the next message.
             Command::Purge { .. } | Command::Seek { .. } if self.model.last_seq() + 1 < self.model.start => {}
@@ -251,8 +255,15 @@ impl Pair<'_> {
 
     fn lease(&mut self, member: MemberId, grant: Grant, limits: LeaseLimits, known: u64) {
         let last_seq = Seq::new(self.model.last_seq());
-        let request =
-            LeaseRequest { member, grant, limits, last_seq, now: self.now(), granted_at: Position::default() };
+        let request = LeaseRequest {
+            member,
+            grant,
+            limits,
+            may_pass_over: true,
+            last_seq,
+            now: self.now(),
+            granted_at: Position::default(),
+        };
         let to = self.model.position.saturating_add(known).min(self.model.last_seq());
         let (mut real, mut model) = (Handed::default(), Handed::default());
         let facts = Known { model: &self.model, to };
@@ -488,14 +499,16 @@ fn rules() -> impl Strategy<Value = PathRules> {
     let base = prop_oneof![Just(0_u64), Just(1), Just(100), Just(1000)];
     let passed_over = prop_oneof![3 => Just(1000_u32), 1 => 0_u32..6];
     let in_flight = prop_oneof![3 => Just(0_u32), 1 => 1_u32..5];
+    let ahead = prop_oneof![3 => Just(0_u32), 1 => 1_u32..5];
     let attempts = 0_u32..5;
-    (order, base, 0_u64..5000, passed_over, in_flight, attempts).prop_map(
-        |(order, base, max, max_passed_over, max_in_flight, max_attempts)| PathRules {
+    (order, base, 0_u64..5000, passed_over, in_flight, attempts, ahead).prop_map(
+        |(order, base, max, max_passed_over, max_in_flight, max_attempts, max_acked_ahead)| PathRules {
             order,
             lease_ms: 1000,
             backoff_base_ms: base,
             backoff_max_ms: max,
             max_passed_over,
+            max_acked_ahead,
             max_in_flight,
             max_attempts,
         },
@@ -547,6 +560,7 @@ const REACHED: &[&str] = &[
     "stop FactsMissing",
     "stop PassedOverFull",
     "stop InFlightFull",
+    "stop AckedAheadFull",
     "leased first",
     "leased lease_expired",
     "leased nacked",

@@ -274,11 +274,11 @@ impl Model {
                 self.position += 1;
                 continue;
             }
-            let is_full = left_behind || self.passed().len() as u32 >= rules.max_passed_over;
-            let again = again.or_else(|| self.offered(call_from, is_full));
+            let full = self.full(left_behind, rules);
+            let again = again.or_else(|| self.offered(call_from, full.is_some()));
             let next = match again {
                 Some(seq) => Ok(Some(seq)),
-                None => self.next_new(call_from, (!is_full).then_some(known_to), now, handed),
+                None => self.next_new(call_from, full.map_or(Ok(known_to), Err), now, handed),
             };
             let seq = match next {
                 Ok(Some(seq)) => seq,
@@ -310,6 +310,25 @@ impl Model {
             }
             bytes -= size;
         }
+    }
+
+    /// Why nothing new may be offered.
+    fn full(&self, left_behind: bool, rules: &PathRules) -> Option<LeaseStop> {
+        if left_behind || self.passed().len() as u32 >= rules.max_passed_over {
+            return Some(LeaseStop::PassedOverFull);
+        }
+        self.is_far_ahead(rules.max_acked_ahead).then_some(LeaseStop::AckedAheadFull)
+    }
+
+    /// Whether as many are settled past the oldest unsettled one that was offered; what is delayed below it counts against
+    /// them.
+    fn is_far_ahead(&self, limit: u32) -> bool {
+        let Some(oldest) = self.passed().first().copied().filter(|seq| limit != 0 && *seq < self.position) else {
+            return false;
+        };
+        let settled = (oldest..self.position).filter(|seq| self.message(*seq).status.is_settled()).count();
+        let delayed = (self.start..oldest).filter(|seq| self.message(*seq).status == Status::Delayed).count();
+        settled.saturating_sub(delayed) >= limit as usize
     }
 
     /// The message to lease next of those that were offered, if it comes before what the position has not come to: one above
@@ -379,12 +398,12 @@ impl Model {
         }
     }
 
-    /// The message at the position, if it can be leased; otherwise the position moves past it. Nothing is `known` if nothing
-    /// new may be offered.
+    /// The message at the position, if it can be leased; otherwise the position moves past it. What is not `known` may not
+    /// be offered.
     fn next_new(
         &mut self,
         call_from: u64,
-        known: Option<u64>,
+        known: Result<u64, LeaseStop>,
         now: u64,
         handed: &mut Handed,
     ) -> Result<Option<u64>, LeaseStop> {
@@ -392,9 +411,7 @@ impl Model {
         if seq > self.last_seq() {
             return Err(LeaseStop::NothingReady);
         }
-        let Some(known_to) = known else {
-            return Err(LeaseStop::PassedOverFull);
-        };
+        let known_to = known?;
         if self.message(seq).status != Status::Delayed {
             if seq > known_to {
                 return Err(LeaseStop::FactsMissing { seq: Seq::new(seq) });

@@ -21,6 +21,8 @@ pub struct StatsView {
     pub quorum_state: u8,
     /// Whether the answer may be older than the last committed command.
     pub stale: bool,
+    /// Groups that nobody used and that were deleted for it.
+    pub groups_expired: u64,
     /// One row per topic.
     pub topics: Vec<TopicStats>,
 }

@@ -51,6 +51,7 @@ fn stats() -> StatsView {
         commit_index: 8123,
         quorum_state: 0,
         stale: false,
+        groups_expired: 0,
         topics: vec![orders, quiet],
     }
 }

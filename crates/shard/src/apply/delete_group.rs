@@ -16,9 +16,18 @@ pub(super) fn apply(state: &mut State, id: PathId, effects: &mut Vec<Effect>) ->
     if path.group == DEAD_LETTER_GROUP && state.topics[&path.topic].holds_dead_letters() {
         return Outcome::Refused(Refusal::DeadLetterGroup);
     }
+    let left = moves::left_of(path.partitions.len());
+    Outcome::Moved { replayed: 0, dropped: end(state, id, left, effects), is_partial: false }
+}
+
+/// Ends a path that exists, and says how many messages it still owed. The ledger is told of as many of those that were offered
+/// as there are steps left.
+pub(super) fn end(state: &mut State, id: PathId, left: u32, effects: &mut Vec<Effect>) -> u64 {
+    state.uncount(id);
+    let path = state.paths.get_mut(&id).expect("looked up by the caller");
     let partitions = std::mem::take(&mut path.partitions);
     let (incarnation, group) = (path.topic, path.group.clone());
-    let mut steps = Steps { left: moves::left_of(partitions.len()), ..Steps::default() };
+    let mut steps = Steps { left, ..Steps::default() };
     let mut dropped = 0;
     for (number, partition) in partitions.into_iter().enumerate() {
         let sources: Vec<Seq> = partition.sources().map(|(_, source)| source).collect();
@@ -31,11 +40,12 @@ pub(super) fn apply(state: &mut State, id: PathId, effects: &mut Vec<Effect>) ->
         steps.book(state, id, number, effects);
     }
     state.paths.remove(&id);
+    state.idle.set(id, None);
     let topic = topic_of(&mut state.topics, incarnation).expect("invariant 1: a path's topic exists");
     topic.paths.remove(&group);
     for number in 0..topic.partitions.len() {
         delayed::forget_without(state, incarnation, number);
     }
     effects.push(Effect::PathDeleted(id));
-    Outcome::Moved { replayed: 0, dropped, is_partial: false }
+    dropped
 }

@@ -16,6 +16,8 @@ pub(super) fn apply(state: &mut State, deliver: &Deliver, effects: &mut Vec<Effe
     let Some(path) = state.paths.get(&deliver.path) else { return nothing };
     let Some(member) = path.members.get(&deliver.member) else { return nothing };
     let mut room = Room::of(deliver, member);
+    super::room::make(state, 1);
+    let path = &state.paths[&deliver.path];
     let partitions = path.partitions.len();
     let first = path.cursor;
     let mut count = 0;
@@ -97,6 +99,7 @@ impl Room {
 
 fn lease(state: &mut State, deliver: &Deliver, number: usize, room: &mut Room) -> Handed {
     let now = state.now();
+    let may_pass_over = state.entries() < state.defaults().state_entries_max;
     let path = &state.paths[&deliver.path];
     let partition = &state.topics[&path.topic].partitions[number];
     let rules = path.settings.rules();
@@ -113,6 +116,7 @@ fn lease(state: &mut State, deliver: &Deliver, number: usize, room: &mut Room) -
             Grant::Pull { .. } => mortarmq_delivery::Grant::Pull,
         },
         limits: room.limits(),
+        may_pass_over,
         last_seq: partition.last_seq,
         now,
         granted_at: state.position(),
@@ -145,7 +149,10 @@ fn forget_facts(state: &mut State, path: PathId, number: usize) {
     let incarnation = state.paths[&path].topic;
     if lowest > state.topics[&incarnation].partitions[number].facts.base() {
         let topic = topic_of(&mut state.topics, incarnation).expect("invariant 1: a path's topic exists");
-        topic.partition_mut(number).expect("paths have the partitions of their topic").facts.forget_below(lowest);
+        let facts = &mut topic.partition_mut(number).expect("paths have the partitions of their topic").facts;
+        let before = facts.len();
+        facts.forget_below(lowest);
+        state.entries.count_facts((incarnation, Partition::from_index(number)), before, facts.len());
     }
 }
 

@@ -67,8 +67,11 @@ pub(super) fn insert(
     state.last_path = state.last_path.next();
     let topic = topic_of(&mut state.topics, incarnation).expect("looked up by the caller");
     topic.paths.insert(group.clone(), state.last_path);
-    let path = Path { topic: incarnation, group, settings, partitions, members: BTreeMap::new(), cursor: 0 };
+    let (members, idle_since) = (BTreeMap::new(), Some(state.time));
+    let counted = vec![0; partitions.len()];
+    let path = Path { topic: incarnation, group, settings, partitions, members, idle_since, cursor: 0, counted };
     state.paths.insert(state.last_path, path);
+    state.retime_idle(state.last_path);
     state.last_path
 }
 
@@ -98,5 +101,6 @@ fn add_member(state: &mut State, id: PathId, join: &JoinGroup) -> Outcome {
     let member = Member { secret_hash: join.secret_hash, held_messages: 0, held_bytes: 0 };
     let path = state.path_mut(id).expect("the path was found or made above");
     path.members.entry(join.member).or_insert(member);
+    state.retime_idle(id);
     Outcome::Joined { path: id, member: join.member }
 }

@@ -3,6 +3,9 @@
 //! First the stamp moves the clock and ends what is due (a bounded number per batch, the rest in the next; every use
 //! checks its own deadline too), then the commands run. Any command that decodes applies without panic.
 
+mod change_defaults;
+mod change_group;
+mod change_topic;
 mod create_topic;
 mod dead_letter;
 mod delayed;
@@ -20,6 +23,7 @@ mod purge_path;
 mod record;
 mod redrive;
 mod resume_member;
+mod room;
 mod seek_path;
 mod set_defaults;
 mod settle;
@@ -107,6 +111,9 @@ fn run(state: &mut State, command: Command, effects: &mut Vec<Effect>) -> Outcom
         Command::ResumeMember(resume) => resume_member::apply(state, &resume),
         Command::Redrive(redrive) => redrive::apply(state, &redrive, effects),
         Command::DropDead(drop) => drop_dead::apply(state, &drop, effects),
+        Command::ChangeTopic(change) => change_topic::apply(state, &change),
+        Command::ChangeGroup(change) => change_group::apply(state, &change, effects),
+        Command::ChangeDefaults(patch) => change_defaults::apply(state, &patch, effects),
     }
 }
 

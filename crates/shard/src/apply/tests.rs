@@ -14,7 +14,9 @@ use mortarmq_types::{
     WallTime,
 };
 
+mod changes;
 mod dead_letters;
+mod idempotency;
 mod redrive;
 
 const TOPIC: TopicIncarnation = TopicIncarnation::new(1);

@@ -280,10 +280,13 @@ fn p11_a_dead_letter_topic_that_does_not_fit_its_source_is_refused() {
     let renamed = |state: &mut State| topic(state, TOPIC, &|topic| topic.name = "Offers".to_owned());
     assert_eq!(refused(&renamed), "source");
     let limited = SettingsPatch { values: vec![(Setting::Partitions, 2), (Setting::MaxAttempts, 3)] };
-    let limited = |state: &mut State| topic(state, dead, &|topic| topic.settings = TopicSettings::new(&limited));
+    let limited = |state: &mut State| {
+        topic(state, dead, &|topic| topic.settings = TopicSettings::new(&TopicSettings::BUILD, &limited))
+    };
     assert_eq!(refused(&limited), "max_attempts");
     let of_group = |state: &mut State| {
-        let topic = TopicSettings::new(&SettingsPatch { values: vec![(Setting::MaxAttempts, 3)] });
+        let topic =
+            TopicSettings::new(&TopicSettings::BUILD, &SettingsPatch { values: vec![(Setting::MaxAttempts, 3)] });
         state.paths.get_mut(&PATH.next()).expect("its own book").settings =
             GroupSettings::new(&topic, &SettingsPatch::default());
     };

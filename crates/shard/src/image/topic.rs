@@ -35,11 +35,14 @@
 //! | filed | 8 | when it was last used, cluster time, ms | a window that is too short (P3) |
 //! | window count | 8 | publishes remembered, 1 to `last` | the same |
 //! | window | n × 18 | partition (2), sequence (8), content hash (8), oldest first | an answer that names another message (P3) |
+//! | key count | 8 | idempotency keys that follow | |
+//! | keys | n × 44 | hash (16), partition (2), sequence (8), commit index (8), place among those of the command (2), first used (8, cluster time, ms); oldest first | a repeat that is stored again, or answered with another message (P3) |
 
 use super::ImageError;
 use super::head::Head;
 use super::section::{Body, NUMBER_MAX, put_settings, put_text};
 use crate::facts::FactWindow;
+use crate::idempotency::{FirstUse, IdempotencyKey, Keys};
 use crate::names::{check_name, source_name};
 use crate::producer::{Line, LineKey, Producers, Remembered};
 use crate::schedule::Schedule;
@@ -48,7 +51,7 @@ use crate::state::{PartitionState, Topic};
 use bytes::{BufMut, BytesMut};
 use imbl::OrdMap;
 use mortarmq_delivery::{Delayed, DuePosition, Fact};
-use mortarmq_types::{ClusterTime, Epoch, KeyHash, Partition, ProducerId, ProducerSeq, Seq, WallTime};
+use mortarmq_types::{ClusterTime, CommitIndex, Epoch, KeyHash, Partition, ProducerId, ProducerSeq, Seq, WallTime};
 use std::collections::{BTreeMap, VecDeque};
 
 pub(super) fn put(out: &mut BytesMut, topic: &Topic) {
@@ -65,7 +68,7 @@ pub(super) fn take(body: &mut Body, head: &Head) -> Result<Topic, ImageError> {
     if check_name(source_name(&name).unwrap_or(&name)).is_err() {
         return Err(body.wrong("name", name.len() as u64));
     }
-    let settings = TopicSettings::new(&body.settings()?);
+    let settings = TopicSettings::new(&TopicSettings::BUILD, &body.settings()?);
     let partitions = partitions_of(&settings);
     Ok(Topic {
         name,
@@ -75,6 +78,7 @@ pub(super) fn take(body: &mut Body, head: &Head) -> Result<Topic, ImageError> {
         partitions: Vec::with_capacity(usize::from(partitions)),
         paths: BTreeMap::new(),
         producers: Producers::default(),
+        keys: Keys::default(),
         round_robin: body.u64_in("round_robin", 0, u64::from(partitions) - 1)?,
     })
 }
@@ -158,6 +162,44 @@ pub(super) fn put_producers(out: &mut BytesMut, producers: &Producers) {
     }
 }
 
+pub(super) fn put_keys(out: &mut BytesMut, keys: &Keys) {
+    let all = keys.iter();
+    out.put_u64(all.len() as u64);
+    for (key, first) in all {
+        out.put_u128(key.get());
+        out.put_u16(first.partition.get());
+        out.put_u64(first.seq.get());
+        out.put_u64(first.commit_index.get());
+        out.put_u16(first.place);
+        out.put_u64(first.at.get());
+    }
+}
+
+/// The idempotency keys of a topic whose partitions are there.
+pub(super) fn take_keys(body: &mut Body, topic: &Topic, head: &Head) -> Result<Keys, ImageError> {
+    let count = body.count("keys", KEY_BYTES)?;
+    let mut keys = Keys::default();
+    let (mut before, mut earliest) = (None, 0);
+    for _ in 0..count {
+        let key = IdempotencyKey::new(u128::from(body.u64()?) << 64 | u128::from(body.u64()?));
+        let partition = Partition::new(body.u16()?);
+        let Some(placed) = topic.partitions.get(partition.index()) else {
+            return Err(body.wrong("key partition", u64::from(partition.get())));
+        };
+        let seq = Seq::new(body.u64_in("key seq", 1, placed.last_seq.get())?);
+        let commit_index = CommitIndex::new(body.u64_in("key commit_index", 1, head.commit_index.get())?);
+        let place = body.u16()?;
+        let at = ClusterTime::new(body.u64_in("key at", earliest, head.time.get())?);
+        let is_known = keys.find(key, at, u64::MAX).is_some();
+        if is_known || before.replace((commit_index, place)).is_some_and(|before| before >= (commit_index, place)) {
+            return Err(body.wrong("key place", u64::from(place)));
+        }
+        earliest = at.get();
+        keys.remember(key, FirstUse { partition, seq, commit_index, at, place });
+    }
+    Ok(keys)
+}
+
 /// The producers of a topic whose partitions are there.
 pub(super) fn take_producers(body: &mut Body, topic: &Topic, head: &Head) -> Result<Producers, ImageError> {
     let count = body.count("lines", LINE_LEAST_BYTES)?;
@@ -171,12 +213,12 @@ pub(super) fn take_producers(body: &mut Body, topic: &Topic, head: &Head) -> Res
         if lines.last().is_some_and(|(before, _)| *before >= key) {
             return Err(body.wrong("producer", key.1.get()));
         }
-        lines.push((key, take_line(body, partition, topic, head)?));
+        lines.push((key, take_line(body, topic, head)?));
     }
     Ok(Producers::restore(lines))
 }
 
-fn take_line(body: &mut Body, requested: Partition, topic: &Topic, head: &Head) -> Result<Line, ImageError> {
+fn take_line(body: &mut Body, topic: &Topic, head: &Head) -> Result<Line, ImageError> {
     let last = ProducerSeq::new(body.u64_in("last", 1, NUMBER_MAX)?);
     let filed = ClusterTime::new(body.u64_in("filed", 0, head.time.get())?);
     let count = body.count("window", REMEMBERED_BYTES)?;
@@ -186,8 +228,8 @@ fn take_line(body: &mut Body, requested: Partition, topic: &Topic, head: &Head) 
     let mut window = VecDeque::with_capacity(count);
     for _ in 0..count {
         let partition = Partition::new(body.u16()?);
-        let placed = topic.partitions.get(partition.index());
-        let Some(placed) = placed.filter(|_| requested == Partition::ANY || requested == partition) else {
+        // A publish that an idempotency key answered may have gone elsewhere than its number asks.
+        let Some(placed) = topic.partitions.get(partition.index()) else {
             return Err(body.wrong("window partition", u64::from(partition.get())));
         };
         let seq = Seq::new(body.u64_in("window seq", 1, placed.last_seq.get())?);
@@ -196,6 +238,7 @@ fn take_line(body: &mut Body, requested: Partition, topic: &Topic, head: &Head) 
     Ok(Line { last, window, filed })
 }
 
+const KEY_BYTES: usize = 16 + 2 + 8 + 8 + 2 + 8;
 const DELAYED_BYTES: usize = 8 + 8 + 20;
 const REMEMBERED_BYTES: usize = 2 + 8 + 8;
 const LINE_LEAST_BYTES: usize = 2 + 8 + 8 + 8 + 8 + REMEMBERED_BYTES;

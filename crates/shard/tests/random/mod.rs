@@ -6,8 +6,9 @@ use mortarmq_delivery::Fact;
 use mortarmq_shard::command::{CreateTopic, Deliver, DropDead, EndMember, Letter, Redrive, ResumeMember, Settle};
 use mortarmq_shard::record::NewRecord;
 use mortarmq_shard::{
-    BatchBuilder, Command, Defaults, Grant, JoinGroup, PublishRunBuilder, SeekTarget, Setting, SettingsPatch,
-    SettleItem, SettleKind, Stamp, StartPolicy, State, Stretch, Times,
+    Asked, BatchBuilder, ChangeGroup, ChangeTopic, Command, DefaultKey, Defaults, DefaultsPatch, Grant, IdempotencyKey,
+    JoinGroup, PublishRunBuilder, SeekTarget, Setting, SettingsPatch, SettleItem, SettleKind, Stamp, StartPolicy,
+    State, Stretch, Times,
 };
 use mortarmq_types::{
     ClusterTime, DeliveryId, KeyHash, MemberId, Partition, PathId, ProducerId, ProducerSeq, Seq, TopicIncarnation,
@@ -48,6 +49,17 @@ fn command(random: &mut Random) -> Command {
     let member = MemberId::new(random.below(4));
     let name = ["orders", "Orders", "parcels", "$no"][usize::try_from(random.below(4)).expect("small")].to_owned();
     match random.below(20) {
+        0 if random.below(4) == 0 => Command::ChangeTopic(ChangeTopic {
+            topic: TopicIncarnation::new(random.below(5)),
+            settings: settings(random, true),
+        }),
+        0 if random.below(20) == 0 => Command::ChangeDefaults(DefaultsPatch {
+            values: vec![
+                (DefaultKey::Setting(Setting::Partitions), 1 + random.below(3)),
+                (DefaultKey::StateEntriesMax, 1000 + random.below(9)),
+            ],
+        }),
+        0 if random.below(3) == 0 => Command::ChangeGroup(ChangeGroup { path, settings: settings(random, false) }),
         0 => Command::CreateTopic(CreateTopic { name, settings: settings(random, true) }),
         1 if random.below(20) == 0 => Command::DeleteTopic { name },
         2 if random.below(20) == 0 => Command::SetDefaults(Defaults {
@@ -99,6 +111,8 @@ fn settings(random: &mut Random, of_topic: bool) -> SettingsPatch {
         patch.add(Setting::LeaseMs, 1000 + random.below(43_199_000));
         patch.add(Setting::Order, random.below(2));
         patch.add(Setting::MaxAttempts, random.below(4));
+        patch.add(Setting::MaxAckedAhead, random.below(4));
+        patch.add(Setting::ExpireIdleMs, random.below(3) * 4000);
     }
     patch
 }
@@ -170,13 +184,19 @@ fn publish(random: &mut Random, builder: &mut BatchBuilder) {
     if random.below(3) == 0 {
         let first = random.below(30);
         let numbers = first..first + 1 + random.below(5);
-        let records: Vec<_> = numbers.map(|at| ((bytes, 1), record(at * 3 + first % 3), times(random))).collect();
-        run.add_timed_batch(topic, random.partition(), ProducerId::new(first % 3), records.into_iter());
+        let asked = |random: &mut Random| Asked { times: times(random), idempotency_key: idempotency_key(random) };
+        let records: Vec<_> = numbers.map(|at| ((bytes, 1), record(at * 3 + first % 3), asked(random))).collect();
+        run.add_asked_batch(topic, random.partition(), ProducerId::new(first % 3), records.into_iter());
     } else {
         let sizes = (bytes, random.number_32(9));
-        run.add_timed(topic, random.partition(), sizes, &record(random.below(60)), times(random));
+        let asked = Asked { times: times(random), idempotency_key: idempotency_key(random) };
+        run.add_asked(topic, random.partition(), sizes, &record(random.below(60)), asked);
     }
     builder.add_run(&run.take().expect("one was added"));
+}
+
+fn idempotency_key(random: &mut Random) -> Option<IdempotencyKey> {
+    (random.below(4) == 0).then(|| IdempotencyKey::of(&random.below(9).to_be_bytes()))
 }
 
 /// Mostly none; a delay or a life that ends within the history, or never.
@@ -197,7 +217,8 @@ fn publish_next(random: &mut Random, builder: &mut BatchBuilder) {
             if producer == 0 { (0, 0) } else { (producer, number + random.below(2) * random.below(4)) };
         let (producer_id, producer_seq) = (ProducerId::new(producer_id), ProducerSeq::new(producer_seq));
         let record = NewRecord { producer_id, producer_seq, key, has_headers: false, body: b"not looked at" };
-        run.add_timed(topic, random.partition(), (9, 9), &record, times(random));
+        let asked = Asked { times: times(random), idempotency_key: idempotency_key(random) };
+        run.add_asked(topic, random.partition(), (9, 9), &record, asked);
     }
     builder.add_run(&run.take().expect("one was added"));
 }
