@@ -30,6 +30,7 @@
 //! | move | 1 | what goes on: 0 nothing, 1 a purge, 2 a seek forwards, 3 a seek backwards | a purge that stops half-way (P4) |
 //! | to | 8 | if something goes on: where to | the same |
 //! | from | 8 | if something goes on: what lies below was looked at | the same |
+//! | kept_from | 8 | retention has dropped what was unsettled below but for what is leased; at most `due_start` | what was dropped owed again (P6, P10) |
 //!
 //! An entry:
 //!
@@ -121,6 +122,7 @@ pub struct PathPartitionImage {
     due_position: DuePosition,
     due_start: Seq,
     delayed: u64,
+    kept_from: Seq,
     delivered: u64,
     dropped_by: [u64; DropReason::ALL.len()],
     dlq: u64,
@@ -163,6 +165,7 @@ impl PathPartitionImage {
             put_run(out, *first, run);
         }
         moves::put(out, &self.settled_ahead, self.moving);
+        out.put_u64(self.kept_from.get());
     }
 }
 
@@ -180,6 +183,7 @@ impl PathPartition {
             due_position: self.due_position,
             due_start: self.due_start,
             delayed: self.delayed,
+            kept_from: self.kept_from,
             delivered: self.delivered,
             dropped_by: self.dropped_by,
             dlq: self.dlq,
@@ -229,8 +233,10 @@ impl PathPartition {
         let runs = Runs::restore(take_runs(&mut fields, start, replay_end)?);
         let settled_ahead = moves::take_marks(&mut fields, position, replay_end)?;
         let moving = moves::take_moving(&mut fields, position)?;
+        let kept_from = take_kept_from(&mut fields, due_start, &entries)?;
         let mut path = Self { position, replay_end, moving, order, runs, delivered, ..Self::new(start) };
         (path.due_position, path.due_start, path.delayed) = (due_position, due_start, delayed);
+        path.kept_from = kept_from;
         (path.dropped_by, path.dlq, path.again, path.retries_by) = (dropped_by, dlq, again, retries_by);
         path.restore(entries, settled_ahead)?;
         Ok(path)
@@ -291,6 +297,16 @@ fn take_due_position(fields: &mut Fields<'_>) -> Result<DuePosition, ImageError>
         return Err(ImageError::Field { field: "due_seq", found: seq.get() });
     }
     Ok(DuePosition { due, seq })
+}
+
+/// Retention's bound, below which only leased messages are unsettled.
+fn take_kept_from(fields: &mut Fields<'_>, due_start: Seq, entries: &[(Seq, Entry)]) -> Result<Seq, ImageError> {
+    let kept_from = Seq::new(fields.u64_in("kept_from", Seq::FIRST.get(), due_start.get())?);
+    let mut below = entries.iter().take_while(|(seq, _)| *seq < kept_from);
+    match below.find(|(_, entry)| entry.lease().is_none()) {
+        Some((seq, _)) => Err(ImageError::Field { field: "state", found: seq.get() }),
+        None => Ok(kept_from),
+    }
 }
 
 fn take_entries(

@@ -27,6 +27,7 @@ pub mod moves;
 pub mod path_partition;
 pub mod rules;
 pub mod settle;
+pub mod trim;
 
 pub use books::Books;
 pub use ending::{Death, End, Ended};

@@ -14,10 +14,12 @@ pub mod effect;
 pub mod facts;
 pub mod image;
 pub mod ledger;
+pub mod marks;
 pub mod names;
 pub mod outcome;
 pub mod producer;
 pub mod record;
+pub mod retention;
 pub mod schedule;
 pub mod settings;
 pub mod state;
@@ -25,12 +27,13 @@ pub mod state;
 pub use apply::{Applied, Shard};
 pub use command::{
     BatchBuilder, Command, CommandError, Grant, JoinGroup, PublishRun, PublishRunBuilder, SeekTarget, SettleItem,
-    SettleKind, Stamp, StartPolicy, Stretch, Times,
+    SettleKind, Stamp, StartPolicy, Stretch, Times, Trim,
 };
 pub use dead_letter::Envelope;
 pub use effect::{AppendEffect, CopyEffect, DeliverEffect, Effect, LedgerEffect, MessagePlace};
 pub use image::{Image, ImageError};
 pub use outcome::{Outcome, Published, Refusal, SettleCode};
+pub use retention::Retention;
 pub use schedule::Schedule;
 pub use settings::{Defaults, GroupSettings, Setting, SettingError, SettingsPatch, TopicSettings};
 pub use state::{Path, State, Topic};

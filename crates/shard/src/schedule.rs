@@ -126,6 +126,13 @@ impl Schedule {
         forgotten
     }
 
+    /// Forgets a message that nobody waits for any more.
+    pub(crate) fn forget(&mut self, at: DuePosition) {
+        let was_ordered = self.order.remove(&at).is_some();
+        let was_due = self.dues.remove(&at.seq).is_some();
+        assert!(was_ordered && was_due, "invariant 1: message {} is not delayed", at.seq);
+    }
+
     /// The messages with what is known of them, the first to fall due first.
     pub(crate) fn iter(&self) -> impl ExactSizeIterator<Item = (&DuePosition, &Fact)> {
         self.order.iter()

@@ -5,6 +5,7 @@ use crate::facts::FactWindow;
 use crate::names::check_name;
 use crate::outcome::{Outcome, Refusal};
 use crate::producer::Producers;
+use crate::retention::Kept;
 use crate::schedule::Schedule;
 use crate::settings::{Setting, TopicSettings};
 use crate::state::{PARTITIONS_MAX, PartitionState, State, Topic};
@@ -51,6 +52,7 @@ pub(super) fn insert(state: &mut State, name: String, settings: TopicSettings) -
         bytes: 0,
         facts: FactWindow::new(FACTS_MAX),
         schedule: Schedule::default(),
+        kept: Kept::default(),
     });
     let topic = Topic {
         name,

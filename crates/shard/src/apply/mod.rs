@@ -21,6 +21,7 @@ mod resume_member;
 mod seek_path;
 mod set_defaults;
 mod settle;
+mod trim;
 
 use crate::command::{Batch, Command, CommandError, Stamp};
 use crate::effect::Effect;
@@ -103,6 +104,7 @@ fn run(state: &mut State, command: Command, effects: &mut Vec<Effect>) -> Outcom
         Command::SeekPath { path, target } => seek_path::apply(state, path, &target, effects),
         Command::DeleteGroup { path } => delete_group::apply(state, path, effects),
         Command::ResumeMember(resume) => resume_member::apply(state, &resume),
+        Command::Trim(trim) => trim::apply(state, trim, effects),
     }
 }
 

@@ -3,6 +3,7 @@
 
 use crate::command::{Publish, PublishBatch, PublishRecord};
 use crate::effect::{AppendEffect, Effect};
+use crate::marks::MarkSteps;
 use crate::outcome::{Outcome, Published, Refusal};
 use crate::producer::{LineKey, Remembered, Standing};
 use crate::settings::{Defaults, Setting};
@@ -66,6 +67,7 @@ struct Admission<'a> {
     limits: &'a Defaults,
     now: ClusterTime,
     commit_index: CommitIndex,
+    mark_steps: MarkSteps,
 }
 
 impl<'a> Admission<'a> {
@@ -75,7 +77,9 @@ impl<'a> Admission<'a> {
         requested: Partition,
         producer_id: ProducerId,
     ) -> Result<Self, Refusal> {
-        let topic = topic_of(&mut state.topics, incarnation).ok_or(Refusal::UnknownTopic)?;
+        let found = state.topics.get(&incarnation).ok_or(Refusal::UnknownTopic)?;
+        let mark_steps = state.mark_steps(found);
+        let topic = topic_of(&mut state.topics, incarnation).expect("looked up above");
         if topic.holds_dead_letters() {
             return Err(Refusal::DeadLetterTopic);
         }
@@ -90,6 +94,7 @@ impl<'a> Admission<'a> {
             limits: state.defaults.as_ref().unwrap_or(&Defaults::BUILD),
             now: state.time,
             commit_index: state.commit_index,
+            mark_steps,
         })
     }
 
@@ -198,6 +203,7 @@ impl<'a> Admission<'a> {
         let state = self.topic.partition_mut(partition.index()).expect("placed in one of its partitions");
         let seq = state.last_seq.next();
         state.last_seq = seq;
+        state.kept.note(seq, state.bytes, self.now, self.mark_steps);
         state.bytes += record.record.len() as u64;
         let fact = Fact { key_hash: record.key_hash, size_bytes: record.payload_bytes, expires_at_ms };
         state.facts.push(seq, fact, wanted);

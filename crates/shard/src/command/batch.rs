@@ -33,6 +33,7 @@ pub(super) const KIND_PURGE_PATH: u8 = 10;
 pub(super) const KIND_SEEK_PATH: u8 = 11;
 pub(super) const KIND_DELETE_GROUP: u8 = 12;
 pub(super) const KIND_RESUME_MEMBER: u8 = 13;
+pub(super) const KIND_TRIM: u8 = 14;
 
 const HEADER_BYTES: usize = 1 + 4 + 8 + 8 + 8;
 

@@ -3,11 +3,11 @@
 use super::batch::{
     KIND_CREATE_TOPIC, KIND_DELETE_GROUP, KIND_DELETE_TOPIC, KIND_DELIVER, KIND_END_MEMBER, KIND_JOIN_GROUP,
     KIND_PUBLISH, KIND_PUBLISH_BATCH, KIND_PURGE_PATH, KIND_RESUME_MEMBER, KIND_SEEK_PATH, KIND_SET_DEFAULTS,
-    KIND_SETTLE, close_command, open_command,
+    KIND_SETTLE, KIND_TRIM, close_command, open_command,
 };
 use super::{
     Command, CreateTopic, Deliver, EndMember, Grant, ITEMS_MAX, JoinGroup, ResumeMember, STEPS_MAX, SeekTarget, Settle,
-    SettleItem, SettleKind, StartPolicy, Stretch, publish,
+    SettleItem, SettleKind, StartPolicy, Stretch, Trim, publish,
 };
 use crate::settings::{Defaults, Setting, SettingsPatch};
 use bytes::{Buf, BufMut, Bytes, BytesMut};
@@ -77,6 +77,11 @@ pub(super) fn encode(out: &mut BytesMut, command: &Command) {
             out.put_u64(resume.member.get());
             out.put_u64(resume.secret_hash);
         }),
+        Command::Trim(trim) => framed(out, KIND_TRIM, |out| {
+            out.put_u64(trim.topic.get());
+            out.put_u16(trim.partition.get());
+            out.put_u64(trim.below.get());
+        }),
     }
 }
 
@@ -107,6 +112,11 @@ pub(super) fn decode(bytes: Bytes) -> Result<Command, CommandError> {
             group: fields.text()?,
             member: MemberId::new(fields.u64()?),
             secret_hash: fields.u64()?,
+        }),
+        KIND_TRIM => Command::Trim(Trim {
+            topic: TopicIncarnation::new(fields.u64()?),
+            partition: Partition::new(fields.u16()?),
+            below: Seq::new(fields.u64()?),
         }),
         found => return Err(CommandError::UnknownKind { found }),
     };

@@ -67,6 +67,8 @@ pub enum Command {
     },
     /// Finds a member again.
     ResumeMember(ResumeMember),
+    /// Lets the oldest messages of a partition go.
+    Trim(Trim),
 }
 
 /// Where a path is moved to.
@@ -78,6 +80,17 @@ pub enum SeekTarget {
     Latest,
     /// To these sequences; partitions that are not named stay where they are.
     At(Vec<(Partition, Seq)>),
+}
+
+/// Lets the oldest messages of a partition go, as far as its topic's settings permit when it is applied.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Trim {
+    /// The topic.
+    pub topic: TopicIncarnation,
+    /// The partition.
+    pub partition: Partition,
+    /// The first message that stays, at the latest.
+    pub below: Seq,
 }
 
 /// Makes a topic, or compares one that exists.

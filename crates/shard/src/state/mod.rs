@@ -20,6 +20,7 @@ use crate::dead_letter::DEAD_LETTER_GROUP;
 use crate::facts::{FactView, FactWindow};
 use crate::names::{dead_letter_name, source_name};
 use crate::producer::Producers;
+use crate::retention::Kept;
 use crate::schedule::Schedule;
 use crate::settings::{Defaults, GroupSettings, Setting, TopicSettings};
 use mortarmq_delivery::{Books, DuePosition, Now, PathPartition};
@@ -107,6 +108,8 @@ pub struct PartitionState {
     pub facts: FactWindow,
     /// What was published with a delay and has not fallen due for every path.
     pub schedule: Schedule,
+    /// What is left of its messages.
+    pub kept: Kept,
 }
 
 /// One consumer group on one topic: a durable obligation.
@@ -274,6 +277,9 @@ impl State {
             for (number, partition) in topic.partitions.iter().enumerate() {
                 partition.facts.check(partition.last_seq);
                 partition.schedule.check(partition.last_seq);
+                partition.kept.check(partition.last_seq, partition.bytes);
+                let lowest = partition.schedule.first_among(Seq::ZERO..partition.kept.first_seq);
+                assert_eq!(lowest, None, "retention, invariant 2: delayed, and not kept");
                 let place = (*incarnation, Partition::from_index(number));
                 assert_eq!(self.delays.time(place), partition.schedule.next_due(), "invariant 6: {place:?}");
             }
@@ -298,6 +304,8 @@ impl State {
         for (partition, state) in path.partitions.iter().zip(&topic.partitions) {
             partition.check(state.last_seq);
             partition.check_delayed(state.schedule.places());
+            let (kept, bound) = (state.kept.first_seq, partition.kept_from());
+            assert!(bound >= kept, "retention, invariant 2: {kept} is kept, and a path from {bound} on");
             let (now, granted_at) = (self.position(), partition.latest_grant());
             assert!(granted_at <= now, "invariant 2, P10: a lease of {granted_at:?} at {now:?}");
         }
@@ -326,6 +334,15 @@ impl PartitionState {
         // Messages that this path has taken may stay for others, and are looked at one after the other.
         let delayed = if path.delayed() == 0 { None } else { self.schedule.from_seq(path.due_start()).find(skipped) };
         path.floor(self.last_seq, delayed.map(|at| at.seq))
+    }
+
+    /// A sequence below which a path has settled everything: the lowest that was offered or may be delayed, or its position.
+    /// Unlike [`Self::floor`] it looks at a bounded number of messages, and may be too low.
+    #[must_use]
+    pub fn settled_below(&self, path: &PathPartition) -> Seq {
+        let delayed = if path.delayed() == 0 { None } else { self.schedule.from_seq(path.due_start()).next() };
+        let lowest = path.lowest_offered().into_iter().chain(delayed.map(|at| at.seq));
+        lowest.fold(path.position(), Seq::min)
     }
 
     /// How many messages of the schedule are still ahead of a path: owed, and not due for it yet.

@@ -2,7 +2,7 @@
 
 use crate::command::{
     Batch, BatchBuilder, Command, CreateTopic, Deliver, EndMember, Grant, JoinGroup, PublishRunBuilder, ResumeMember,
-    SeekTarget, Settle, SettleItem, SettleKind, Stamp, StartPolicy, Stretch, Times,
+    SeekTarget, Settle, SettleItem, SettleKind, Stamp, StartPolicy, Stretch, Times, Trim,
 };
 use crate::record::NewRecord;
 use crate::settings::{Defaults, Setting, SettingsPatch};
@@ -81,6 +81,7 @@ fn samples() -> Vec<Command> {
             member: MemberId::new(77),
             secret_hash: 78,
         }),
+        Command::Trim(Trim { topic: TopicIncarnation::new(1), partition: Partition::new(3), below: Seq::new(41) }),
     ]
 }
 
