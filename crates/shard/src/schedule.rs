@@ -150,8 +150,8 @@ impl Schedule {
     /// Forgets a message that nobody waits for any more.
     pub(crate) fn forget(&mut self, at: DuePosition) {
         let was_ordered = self.order.remove(&at).is_some();
-        let was_due = self.dues.remove(&at.seq).is_some();
-        assert!(was_ordered && was_due, "invariant 1: message {} is not delayed", at.seq);
+        let was_known = self.messages.remove(&at.seq).is_some();
+        assert!(was_ordered && was_known, "invariant 1: message {} is not delayed", at.seq);
     }
 
     /// The messages with what is known of them, the first to fall due first.
