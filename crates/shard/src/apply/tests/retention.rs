@@ -9,7 +9,7 @@ use crate::ledger::LedgerKind;
 use crate::outcome::{Outcome, SettleCode};
 use crate::record::NewRecord;
 use crate::retention::Kept;
-use crate::settings::{Setting, SettingsPatch};
+use crate::settings::{Defaults, Setting, SettingsPatch};
 use bytes::BytesMut;
 use mortarmq_delivery::{Books, Leased, PathPartition};
 use mortarmq_types::{
@@ -49,7 +49,8 @@ impl Bench {
     /// As `ready`, with settings of the topic.
     fn with(settings: &[(Setting, u64)]) -> Self {
         let mut bench = Self { shard: Shard::default(), time_ms: 0 };
-        let settings = SettingsPatch { values: [&[(Setting::Partitions, 1)], settings].concat() };
+        let mut settings = SettingsPatch { values: settings.to_vec() };
+        settings.add(Setting::Partitions, 1);
         bench.run(&[Command::CreateTopic(CreateTopic { name: "orders".to_owned(), settings })]);
         bench.run(&[join("billing", MEMBER)]);
         bench
@@ -365,6 +366,26 @@ fn p4_settled_messages_may_go_at_once_and_others_never_by_that_rule() {
 }
 
 #[test]
+fn p4_what_one_group_has_settled_stays_for_the_others() {
+    let mut bench = Bench::with(&[(Setting::RetentionMs, 0), (Setting::KeepSettled, 0)]);
+    bench.run(&[Command::SetDefaults(Defaults { segment_max_bytes: 4096, ..Defaults::BUILD })]);
+    bench.run(&[join("audit", MemberId::new(71))]);
+    bench.store(200, &[7; 100], Times::default());
+    bench.lease(200);
+    (1..=150).for_each(|seq| _ = bench.settle(seq, DeliveryId::new(seq), SettleKind::Ack));
+    bench.run(&[trim()]);
+    assert_eq!(bench.first_seq(), 1, "audit has settled nothing");
+    let target = SeekTarget::At(vec![(Partition::ZERO, Seq::new(101))]);
+    bench.run(&[Command::SeekPath { path: PathId::new(2), target }, trim()]);
+    let first = bench.first_seq();
+    assert!(first > 80 && first <= 101, "{first}: up to a mark, of which a segment has four");
+    bench.run(&[Command::DeleteGroup { path: PathId::new(2) }, trim()]);
+    let first = bench.first_seq();
+    assert!(first > 130 && first <= 151, "{first}");
+    assert_eq!((bench.by_retention(), bench.books_by(PATH).depth), (0, 50));
+}
+
+#[test]
 fn p4_dead_letters_are_kept_as_long_as_the_messages_of_their_source() {
     let mut bench = Bench::with(&[(Setting::RetentionMs, 2 * WEEK_MS), (Setting::MaxAttempts, 1)]);
     bench.store(1, b"a", Times::default());
@@ -384,16 +405,24 @@ fn p4_dead_letters_are_kept_as_long_as_the_messages_of_their_source() {
 
 #[test]
 fn p4_a_group_that_is_deleted_gives_the_files_free_that_its_leases_held_back() {
-    let mut bench = Bench::with(&[]);
-    bench.store(2000, b"a", Times::default());
+    // Goal: also where the steps of the deletion were spent before. Method: two partitions, with 1,024 leases in each.
+    let mut bench = Bench::with(&[(Setting::Partitions, 2)]);
+    bench.store(2048, b"a", Times::default());
     (0..2).for_each(|_| _ = bench.lease(5000));
     bench.stand_still(WEEK_MS);
-    while bench.trimmable().is_some() {
-        bench.run(&[trim()]);
+    let partitions = [Partition::ZERO, Partition::new(1)];
+    let state = |bench: &Bench, partition| bench.shard.state().needed_from(TOPIC, partition).expect("it exists");
+    for partition in partitions {
+        let trim = Command::Trim(Trim { topic: TOPIC, partition, below: Seq::MAX });
+        (0..4).for_each(|_| _ = bench.run(std::slice::from_ref(&trim)));
+        assert_eq!(state(&bench, partition), Seq::FIRST);
     }
-    assert_eq!(bench.shard.state().needed_from(TOPIC, Partition::ZERO), Some(Seq::FIRST));
     let applied = bench.run(&[Command::DeleteGroup { path: PATH }]);
-    assert_eq!(files(&applied).last(), Some(&2001), "also beyond what its steps told of");
+    for number in partitions {
+        let is_its = |effect: &&Effect| matches!(effect, Effect::Trim { partition, .. } if *partition == number);
+        let freed = Effect::Trim { topic: TOPIC, partition: number, below: Seq::new(1025) };
+        assert_eq!(applied.effects.iter().rfind(is_its), Some(&freed), "partition {number}");
+    }
 }
 
 #[test]
