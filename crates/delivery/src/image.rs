@@ -26,10 +26,12 @@
 //! | run count | 8 | runs that follow | runs cut off at the end |
 //! | runs | n × 33 | settles that may be repeated, by rising delivery | a repeated ack refused after a restart (P6) |
 //! | mark count | 8 | marks that follow | marks cut off at the end |
-//! | marks | n × 8 | messages from `position` to `replay_end` that were settled since the position moved back, by rising sequence | a settled message replayed (P6) |
+//! | marks | n × 8 | messages from `position` on that are settled: since the position moved back, or one by one, by rising sequence | a settled message offered (P6) |
 //! | move | 1 | what goes on: 0 nothing, 1 a purge, 2 a seek forwards, 3 a seek backwards | a purge that stops half-way (P4) |
 //! | to | 8 | if something goes on: where to | the same |
 //! | from | 8 | if something goes on: what lies below was looked at | the same |
+//! | source count | 8 | sources that follow | sources cut off at the end |
+//! | sources | n × 16 | redriven messages, each one of the entries, by rising sequence, with their dead letters | bytes that are gone before their message is settled (P4) |
 //! | kept_from | 8 | retention has dropped what was unsettled below but for what is leased; at most `due_start` | what was dropped owed again (P6, P10) |
 //!
 //! An entry:
@@ -66,6 +68,7 @@
 
 mod moves;
 mod restore;
+mod sources;
 
 use std::ops::Range;
 
@@ -129,6 +132,7 @@ pub struct PathPartitionImage {
     again: u64,
     retries_by: [u64; Cause::ALL.len()],
     entries: OrdMap<Seq, Entry>,
+    sources: OrdMap<Seq, Seq>,
     runs: OrdMap<DeliveryId, Run>,
 }
 
@@ -165,6 +169,7 @@ impl PathPartitionImage {
             put_run(out, *first, run);
         }
         moves::put(out, &self.settled_ahead, self.moving);
+        sources::put(out, &self.sources);
         out.put_u64(self.kept_from.get());
     }
 }
@@ -190,6 +195,7 @@ impl PathPartition {
             again: self.again,
             retries_by: self.retries_by,
             entries: self.entries.clone(),
+            sources: self.sources.clone(),
             runs: self.runs.shared(),
         }
     }
@@ -231,14 +237,14 @@ impl PathPartition {
         }
         let entries = take_entries(&mut fields, start..replay_end, due_position.due)?;
         let runs = Runs::restore(take_runs(&mut fields, start, replay_end)?);
-        let settled_ahead = moves::take_marks(&mut fields, position, replay_end)?;
+        let settled_ahead = moves::take_marks(&mut fields, position)?;
         let moving = moves::take_moving(&mut fields, position)?;
-        let kept_from = take_kept_from(&mut fields, due_start, &entries)?;
         let mut path = Self { position, replay_end, moving, order, runs, delivered, ..Self::new(start) };
         (path.due_position, path.due_start, path.delayed) = (due_position, due_start, delayed);
-        path.kept_from = kept_from;
         (path.dropped_by, path.dlq, path.again, path.retries_by) = (dropped_by, dlq, again, retries_by);
         path.restore(entries, settled_ahead)?;
+        path.sources = sources::take(&mut fields, &path.entries)?;
+        path.kept_from = take_kept_from(&mut fields, &path)?;
         Ok(path)
     }
 }
@@ -299,11 +305,10 @@ fn take_due_position(fields: &mut Fields<'_>) -> Result<DuePosition, ImageError>
     Ok(DuePosition { due, seq })
 }
 
-/// Retention's bound, below which only leased messages are unsettled.
-fn take_kept_from(fields: &mut Fields<'_>, due_start: Seq, entries: &[(Seq, Entry)]) -> Result<Seq, ImageError> {
-    let kept_from = Seq::new(fields.u64_in("kept_from", Seq::FIRST.get(), due_start.get())?);
-    let mut below = entries.iter().take_while(|(seq, _)| *seq < kept_from);
-    match below.find(|(_, entry)| entry.lease().is_none()) {
+/// Retention's bound, below which only leased and redriven messages are unsettled.
+fn take_kept_from(fields: &mut Fields<'_>, path: &PathPartition) -> Result<Seq, ImageError> {
+    let kept_from = Seq::new(fields.u64_in("kept_from", Seq::FIRST.get(), path.due_start.get())?);
+    match path.entries.range(..kept_from).find(|(seq, _)| !path.outlasts_retention(**seq)) {
         Some((seq, _)) => Err(ImageError::Field { field: "state", found: seq.get() }),
         None => Ok(kept_from),
     }

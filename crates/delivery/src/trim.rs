@@ -1,7 +1,9 @@
-//! Retention passes a path: what it owes below a sequence is dropped, but for what is under a lease.
+//! Retention passes a path: what it owes below a sequence is dropped, but for what is under a lease, or redriven.
 //!
 //! A lease goes on: it may be acked, and extended. When it ends in another way, its message is dropped then, as it would have
 //! been before, unless that was its last attempt or its consumer says that no attempt will do: then it is dead, as ever.
+//!
+//! A redriven message stays too, and comes again: its bytes are those of its dead letter, which is pinned until it is settled.
 //!
 //! A call drops from the lowest sequence on, as far as its steps reach, and the bound is where it has come to. So there is
 //! nothing between two calls that is not done: whatever happens there, the path owes what lies from its bound on, and what
@@ -24,10 +26,18 @@ impl PathPartition {
         self.kept_from
     }
 
-    /// The lowest message that was offered and is not settled: its record is still needed.
+    /// The lowest message that was offered and is not settled, whose record is still needed: a redriven one has its bytes in
+    /// its dead letter. Behind very many of these it may be too low.
     #[must_use]
     pub fn lowest_offered(&self) -> Option<Seq> {
-        self.entries.get_min().map(|(seq, _)| *seq)
+        let mut offered = self.entries.keys().copied();
+        let lowest = offered.by_ref().take(LOOKS_MAX).find(|seq| self.source_of(*seq).is_none());
+        lowest.or_else(|| offered.next())
+    }
+
+    /// Whether a message stays although retention passes it: it is leased, or its bytes lie in a dead letter that is pinned.
+    pub(crate) fn outlasts_retention(&self, seq: Seq) -> bool {
+        self.entry(seq).lease().is_some() || self.source_of(seq).is_some()
     }
 
     /// Drops what is unsettled and not leased below a sequence, or below an earlier one as far as the budget reaches. A path
@@ -50,7 +60,7 @@ impl PathPartition {
         let offered: Vec<Seq> = self.entries.range(self.kept_from..below).map(|(seq, _)| *seq).collect();
         for seq in offered {
             *steps.left -= 1;
-            if self.entry(seq).lease().is_none() {
+            if !self.outlasts_retention(seq) {
                 self.drop_offered(seq, reason, &mut steps);
             }
         }
@@ -58,12 +68,12 @@ impl PathPartition {
         self.kept_from = below;
     }
 
-    /// Asserts invariant 14.
+    /// Asserts invariant 15.
     pub(crate) fn check_kept(&self) {
         let (kept_from, due_start) = (self.kept_from, self.due_start);
-        assert!(kept_from <= due_start, "invariant 14: {kept_from} is kept, and what is due below {due_start} is not");
-        let owed = self.entries.range(..kept_from).find(|(_, entry)| entry.lease().is_none());
-        assert!(owed.is_none(), "invariant 14, P6: {owed:?} is owed, and retention has dropped it");
+        assert!(kept_from <= due_start, "invariant 15: {kept_from} is kept, and what is due below {due_start} is not");
+        let owed = self.entries.range(..kept_from).find(|(seq, _)| !self.outlasts_retention(**seq));
+        assert!(owed.is_none(), "invariant 15, P6: {owed:?} is owed, and retention has dropped it");
     }
 
     /// The highest sequence, not above `below`, up to which so many steps reach.
@@ -92,3 +102,6 @@ impl PathPartition {
         too_far.map_or(below, |(seq, _)| seq)
     }
 }
+
+/// Redriven messages that are looked at in search of another one.
+const LOOKS_MAX: usize = 1024;

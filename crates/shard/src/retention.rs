@@ -169,14 +169,15 @@ impl State {
     }
 
     /// The lowest sequence of a partition whose record somebody may still need: what is kept, and below that what is under
-    /// its last lease on some path. Whatever else pins a record joins them here.
+    /// its last lease on some path, or pinned as the bytes of a redriven message.
     ///
     /// # Source
-    /// DESIGN section 2, "Retention": a message under a live lease stays, and goes when that ends.
+    /// DESIGN section 2, "Retention": a message under a live lease and a pinned dead letter stay, and go when that ends.
     #[must_use]
     pub fn needed_from(&self, topic: TopicIncarnation, partition: Partition) -> Option<Seq> {
         let found = self.topics.get(&topic)?;
-        let kept = found.partitions.get(partition.index())?.kept.first_seq;
+        let state = found.partitions.get(partition.index())?;
+        let kept = state.lowest_pin().into_iter().fold(state.kept.first_seq, Seq::min);
         let paths = found.paths.values().filter_map(|id| self.paths.get(id)?.partitions.get(partition.index()));
         Some(paths.filter_map(|path| path.lowest_offered()).fold(kept, Seq::min))
     }

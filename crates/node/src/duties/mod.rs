@@ -18,6 +18,7 @@ impl Node {
         self.add_lost_members(now);
         self.add_retries();
         self.add_trims(now);
+        self.add_letters(now);
         self.add_delivers();
     }
 

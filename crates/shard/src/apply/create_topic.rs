@@ -9,6 +9,7 @@ use crate::retention::Kept;
 use crate::schedule::Schedule;
 use crate::settings::{Setting, TopicSettings};
 use crate::state::{PARTITIONS_MAX, PartitionState, State, Topic};
+use imbl::OrdMap;
 use mortarmq_types::{Seq, TopicIncarnation};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -52,6 +53,7 @@ pub(super) fn insert(state: &mut State, name: String, settings: TopicSettings) -
         bytes: 0,
         facts: FactWindow::new(FACTS_MAX),
         schedule: Schedule::default(),
+        pins: OrdMap::new(),
         kept: Kept::default(),
     });
     let topic = Topic {

@@ -4,7 +4,8 @@
 //! paths. A path, a message that was offered, and a delayed message are a step each. What the steps do not reach stays as it
 //! was, for the next command; there is no state between two of them.
 //!
-//! The records go with their files, once nobody needs them: a lease that is live holds back the files, not the trim.
+//! The records go with their files, once nobody needs them: a live lease, and a redriven message whose bytes they are, hold
+//! back the files, not the trim.
 
 use super::deliver;
 use super::moves::Steps;
@@ -42,6 +43,15 @@ pub(super) fn lease_ended(state: &State, id: PathId, partition: Partition, ended
     let kept = state.topics[&topic].partitions[partition.index()].kept.first_seq;
     if ended.iter().any(|end| end.seq < kept) {
         let_go(state, topic, partition, effects);
+    }
+}
+
+/// Redriven messages were settled by this batch: where retention had passed one of their dead letters, its record may go now.
+pub(super) fn let_unpinned_go(state: &mut State, effects: &mut Vec<Effect>) {
+    for (topic, partition) in std::mem::take(&mut state.unpinned) {
+        if let Some(below) = state.needed_from(topic, partition) {
+            effects.push(Effect::Trim { topic, partition, below });
+        }
     }
 }
 

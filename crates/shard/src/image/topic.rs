@@ -1,4 +1,5 @@
-//! The sections of a topic: itself, its partitions, its producers. Its groups follow from the paths.
+//! The sections of a topic: itself, its partitions, its producers. Its groups follow from the paths, and so do the dead letters
+//! that are pinned: they are the sources of what the paths redrive.
 //!
 //! A topic:
 //!
@@ -52,6 +53,7 @@ use crate::schedule::Schedule;
 use crate::settings::{Setting, TopicSettings};
 use crate::state::{PartitionState, Topic};
 use bytes::{BufMut, BytesMut};
+use imbl::OrdMap;
 use mortarmq_delivery::{Delayed, DuePosition, Fact};
 use mortarmq_types::{ClusterTime, Epoch, KeyHash, Partition, ProducerId, ProducerSeq, Seq, WallTime};
 use std::collections::{BTreeMap, VecDeque};
@@ -176,7 +178,7 @@ pub(super) fn take_partition(body: &mut Body, head: &Head) -> Result<PartitionSt
     if let Some(gone) = schedule.first_among(Seq::ZERO..kept.first_seq) {
         return Err(body.wrong("first_seq", gone.seq.get()));
     }
-    Ok(PartitionState { last_seq, bytes, facts, schedule, kept })
+    Ok(PartitionState { last_seq, bytes, facts, schedule, pins: OrdMap::new(), kept })
 }
 
 pub(super) fn put_producers(out: &mut BytesMut, producers: &Producers) {

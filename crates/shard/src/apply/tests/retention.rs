@@ -2,8 +2,8 @@
 
 use super::{Bench, MEMBER, PATH, TOPIC, join};
 use crate::apply::{Applied, Shard};
-use crate::command::{BatchBuilder, Command, CreateTopic, EndMember, PublishRunBuilder};
-use crate::command::{STEPS_MAX, SeekTarget, SettleKind, Times, Trim};
+use crate::command::{BatchBuilder, Command, CreateTopic, EndMember, Letter, PublishRunBuilder, Redrive};
+use crate::command::{STEPS_MAX, SeekTarget, Settle, SettleItem, SettleKind, Times, Trim};
 use crate::effect::Effect;
 use crate::ledger::LedgerKind;
 use crate::outcome::{Outcome, SettleCode};
@@ -13,7 +13,7 @@ use crate::settings::{Defaults, Setting, SettingsPatch};
 use bytes::BytesMut;
 use mortarmq_delivery::{Books, Leased, PathPartition};
 use mortarmq_types::{
-    Cause, DeliveryId, DropReason, MemberId, Partition, PathId, ProducerId, ProducerSeq, Seq, TopicIncarnation,
+    Cause, DeliveryId, DropReason, KeyHash, MemberId, Partition, PathId, ProducerId, ProducerSeq, Seq, TopicIncarnation,
 };
 
 const WEEK_MS: u64 = 604_800_000;
@@ -401,6 +401,49 @@ fn p4_dead_letters_are_kept_as_long_as_the_messages_of_their_source() {
     let books = bench.books_by(PathId::new(2));
     assert_eq!((books.produced, books.dropped, books.depth), (1, 1, 0), "its own book is right");
     assert_eq!(bench.books_by(PATH).dlq, 1, "and so is that of its origin");
+}
+
+#[test]
+fn p4_a_redriven_message_outlasts_retention_and_its_dead_letter_holds_back_the_files() {
+    let mut bench = Bench::with(&[]);
+    bench.store(2, b"a", Times::default());
+    let lease = bench.lease(1)[0];
+    bench.settle(1, lease.delivery_id, SettleKind::DeadLetter { error: String::new() });
+    let (path, origin, delivery, key_hash) = (PATH, Seq::new(1), lease.delivery_id, KeyHash::NONE);
+    let letter = Letter { seq: Seq::new(1), path, origin, delivery, key_hash, size_bytes: 10 };
+    bench.run(&[Command::Redrive(Redrive { topic: DEAD, partition: Partition::ZERO, letters: vec![letter] })]);
+    bench.time_ms = WEEK_MS;
+    let dead = Command::Trim(Trim { topic: DEAD, partition: Partition::ZERO, below: Seq::MAX });
+    let applied = bench.run(&[trim(), dead]);
+    assert_eq!((bench.first_seq(), bench.kept(DEAD).first_seq), (3, Seq::new(2)));
+    assert_eq!(files(&applied), [3], "its bytes are those of the dead letter");
+    let freed = |applied: &Applied| {
+        let of = |effect: &Effect| match effect {
+            Effect::Trim { topic: DEAD, below, .. } => Some(below.get()),
+            _ => None,
+        };
+        applied.effects.iter().filter_map(of).collect::<Vec<_>>()
+    };
+    assert_eq!(freed(&applied), [1], "the dead letter is pinned");
+    assert_eq!((bench.books_by(PATH).depth, bench.by_retention()), (1, 1));
+    bench.restore();
+    let again = bench.lease(9)[0];
+    assert_eq!((again.seq, again.cause, again.source), (origin, Cause::Redriven, Some(Seq::new(1))));
+    let nack = SettleKind::Nack { delay_ms: 1, error: "later".to_owned() };
+    bench.settle(1, again.delivery_id, nack);
+    bench.time_ms += 1;
+    let again = bench.lease(9)[0];
+    assert_eq!((again.seq, again.cause), (origin, Cause::Nacked), "it is tried again as ever");
+    let item = SettleItem {
+        partition: Partition::ZERO,
+        first_seq: origin,
+        first_delivery: again.delivery_id,
+        count: 1,
+        kind: SettleKind::Ack,
+    };
+    let applied = bench.run(&[Command::Settle(Settle { path: PATH, items: vec![item] })]);
+    assert_eq!(freed(&applied), [2], "and then nobody needs the dead letter");
+    assert_eq!((bench.books_by(PATH).delivered, bench.books_by(PATH).depth), (1, 0));
 }
 
 #[test]
