@@ -33,6 +33,7 @@
 //! | reordering | 8 | if `order` is 2 or 3: what lies below stands as it says, the rest as before | a key that overtakes itself (P8) |
 //! | source count | 8 | sources that follow | sources cut off at the end |
 //! | sources | n × 16 | redriven messages, each one of the entries, by rising sequence, with their dead letters | bytes that are gone before their message is settled (P4) |
+//! | kept_from | 8 | retention has dropped what was unsettled below but for what is leased; at most `due_start` | what was dropped owed again (P6, P10) |
 //!
 //! An entry:
 //!
@@ -126,6 +127,7 @@ pub struct PathPartitionImage {
     due_position: DuePosition,
     due_start: Seq,
     delayed: u64,
+    kept_from: Seq,
     delivered: u64,
     dropped_by: [u64; DropReason::ALL.len()],
     dlq: u64,
@@ -175,6 +177,7 @@ impl PathPartitionImage {
             out.put_u64(from.get());
         }
         sources::put(out, &self.sources);
+        out.put_u64(self.kept_from.get());
     }
 }
 
@@ -193,6 +196,7 @@ impl PathPartition {
             due_position: self.due_position,
             due_start: self.due_start,
             delayed: self.delayed,
+            kept_from: self.kept_from,
             delivered: self.delivered,
             dropped_by: self.dropped_by,
             dlq: self.dlq,
@@ -253,6 +257,7 @@ impl PathPartition {
         (path.dropped_by, path.dlq, path.again, path.retries_by) = (dropped_by, dlq, again, retries_by);
         path.restore(entries, settled_ahead)?;
         path.sources = sources::take(&mut fields, &path.entries)?;
+        path.kept_from = take_kept_from(&mut fields, &path)?;
         Ok(path)
     }
 }
@@ -311,6 +316,15 @@ fn take_due_position(fields: &mut Fields<'_>) -> Result<DuePosition, ImageError>
         return Err(ImageError::Field { field: "due_seq", found: seq.get() });
     }
     Ok(DuePosition { due, seq })
+}
+
+/// Retention's bound, below which only leased and redriven messages are unsettled.
+fn take_kept_from(fields: &mut Fields<'_>, path: &PathPartition) -> Result<Seq, ImageError> {
+    let kept_from = Seq::new(fields.u64_in("kept_from", Seq::FIRST.get(), path.due_start.get())?);
+    match path.entries.range(..kept_from).find(|(seq, _)| !path.outlasts_retention(**seq)) {
+        Some((seq, _)) => Err(ImageError::Field { field: "state", found: seq.get() }),
+        None => Ok(kept_from),
+    }
 }
 
 fn take_entries(

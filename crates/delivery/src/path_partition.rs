@@ -23,6 +23,7 @@
 //!     the due start to below the position, and have no entry (P4, P9). [`PathPartition::check_delayed`] asserts it: the
 //!     schedule is not part of this state. The due start lies between the start and the position.
 //! 14. What has a source has an entry: a redriven message until it is settled.
+//! 15. Retention's bound does not lie above the due start, and below it only leased and redriven messages are unsettled.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -70,6 +71,8 @@ pub struct PathPartition {
     pub(crate) due_start: Seq,
     /// Delayed messages below the position that have not fallen due for this path.
     pub(crate) delayed: u64,
+    /// Retention has dropped what was unsettled below, but for what is leased. It never goes back.
+    pub(crate) kept_from: Seq,
     /// What an operator asked for and is not done.
     pub(crate) moving: Option<Moving>,
     /// Every message that was offered, or fell due behind the position, and is not settled.
@@ -115,8 +118,15 @@ impl PathPartition {
     /// A path that owes every message from `start` on.
     #[must_use]
     pub fn new(start: Seq) -> Self {
+        Self::kept(start, Seq::FIRST)
+    }
+
+    /// As [`Self::new`], in a partition that keeps nothing below `kept_from`.
+    #[must_use]
+    pub fn kept(start: Seq, kept_from: Seq) -> Self {
         // Sequence 0 is nobody's: a path that starts "at 0" starts at the first message.
-        let start = start.max(Seq::FIRST);
+        let kept_from = kept_from.max(Seq::FIRST);
+        let start = start.max(kept_from);
         Self {
             start,
             position: start,
@@ -126,6 +136,7 @@ impl PathPartition {
             due_position: DuePosition::default(),
             due_start: start,
             delayed: 0,
+            kept_from,
             moving: None,
             entries: OrdMap::new(),
             order: Order::Key,
@@ -391,6 +402,7 @@ impl PathPartition {
         let due_start = self.due_start;
         let is_in_place = self.start <= due_start && due_start <= position;
         assert!(is_in_place, "invariant 13: the due start {due_start} lies outside of {}..={position}", self.start);
+        self.check_kept();
         let marks = self.settled_ahead.len();
         let in_place = self.settled_ahead.range(position..end).count();
         assert_eq!(in_place, marks, "invariant 11: a mark lies outside of {position}..{end}");

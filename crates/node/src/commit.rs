@@ -237,6 +237,10 @@ impl Node {
                     self.note_topic_deleted();
                     work.push(SegmentWork::DropTopic(topic));
                 }
+                Effect::Trim { topic, partition, below } => {
+                    self.retention.has_freed = true;
+                    work.push(SegmentWork::Trim { topic, partition, below });
+                }
                 Effect::PathDeleted(path) => self.forget_path(path),
                 Effect::MemberEnded { path, member } => self.forget_member((path, member)),
                 Effect::GroupExpired { topic, group, dropped } => {

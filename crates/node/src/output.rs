@@ -115,6 +115,15 @@ pub enum SegmentWork {
     SegmentBytes(u64),
     /// Remove the files of a topic.
     DropTopic(TopicIncarnation),
+    /// Let go of the files of a partition that hold nothing from a sequence on.
+    Trim {
+        /// The topic.
+        topic: TopicIncarnation,
+        /// The partition.
+        partition: Partition,
+        /// Nobody needs what lies below.
+        below: Seq,
+    },
 }
 
 /// One thing for the read pool.

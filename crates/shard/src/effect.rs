@@ -20,6 +20,15 @@ pub enum Effect {
     Ledger(LedgerEffect),
     /// Begin new segment and ledger files at this size from now on, in bytes.
     SegmentBytes(u64),
+    /// Let go of the files of a partition that hold nothing from a sequence on.
+    Trim {
+        /// The topic.
+        topic: TopicIncarnation,
+        /// The partition.
+        partition: Partition,
+        /// Nobody needs what lies below.
+        below: Seq,
+    },
     /// Remove the files of a topic.
     TopicDeleted(TopicIncarnation),
     /// A path is gone, by itself or with its topic.

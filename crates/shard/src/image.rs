@@ -304,6 +304,7 @@ impl Loading {
             ending: head.ending,
             entries: crate::state::entries::Entries::default(),
             partitions_total: self.partitions_total,
+            unpinned: BTreeSet::new(),
         };
         state.retime_all();
         state.recount_topics();

@@ -16,10 +16,12 @@ pub mod facts;
 pub mod idempotency;
 pub mod image;
 pub mod ledger;
+pub mod marks;
 pub mod names;
 pub mod outcome;
 pub mod producer;
 pub mod record;
+pub mod retention;
 pub mod schedule;
 pub mod settings;
 pub mod state;
@@ -28,6 +30,7 @@ pub use apply::{Applied, Shard};
 pub use command::{
     Asked, BatchBuilder, ChangeGroup, ChangeTopic, Command, CommandError, DropDead, Grant, JoinGroup, Letter,
     PublishRun, PublishRunBuilder, Redrive, SeekTarget, SettleItem, SettleKind, Stamp, StartPolicy, Stretch, Times,
+    Trim,
 };
 pub use dead_letter::Envelope;
 pub use defaults::{DefaultKey, Defaults, DefaultsPatch};
@@ -35,6 +38,7 @@ pub use effect::{AppendEffect, CopyEffect, DeliverEffect, Effect, LedgerEffect, 
 pub use idempotency::IdempotencyKey;
 pub use image::{Image, ImageError};
 pub use outcome::{LetterCode, Outcome, Published, Refusal, SettleCode};
+pub use retention::Retention;
 pub use schedule::Schedule;
 pub use settings::{GroupSettings, Setting, SettingError, SettingsPatch, TopicSettings};
 pub use state::{Path, State, Topic};

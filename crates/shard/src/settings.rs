@@ -62,9 +62,9 @@ macro_rules! settings {
 
 settings! {
     Partitions = 0, "partitions", Topic, Range::Between(1, 1024), 4, "Partitions of the topic.";
-    RetentionMs = 1, "retention_ms", Topic, Range::Only(0, "messages are kept until the topic is deleted"), 0, "How long messages are kept; 0 = for ever.";
-    RetentionBytes = 2, "retention_bytes", Topic, Range::Only(0, "messages are kept until the topic is deleted"), 0, "Bytes kept per partition; 0 = no limit.";
-    KeepSettled = 3, "keep_settled", Topic, Range::OnlyBool(true, "settled messages are kept"), 1, "Whether settled messages stay.";
+    RetentionMs = 1, "retention_ms", Topic, Range::ZeroOrBetween(3_600_000, AGE_MAX_MS), 604_800_000, "How long messages are kept; 0 = for ever.";
+    RetentionBytes = 2, "retention_bytes", Topic, Range::Between(0, BYTES_MAX), 0, "Bytes kept per partition; 0 = no limit.";
+    KeepSettled = 3, "keep_settled", Topic, Range::Bool, 1, "Whether settled messages stay.";
     TtlMs = 4, "ttl_ms", Topic, Range::Between(0, AGE_MAX_MS), 0, "Life of messages without their own; 0 = none.";
     MaxMessageBytes = 5, "max_message_bytes", Topic, Range::Between(1, 16 * 1024 * 1024 - 1024), 1_048_576, "Largest value of a message.";
     LeaseMs = 32, "lease_ms", Group, Range::Between(1000, 43_200_000), 30_000, "How long a delivery may stay unsettled.";
@@ -85,6 +85,9 @@ settings! {
 /// The longest delay and the longest life of a message, in milliseconds: a hundred years.
 pub const AGE_MAX_MS: u64 = 3_153_600_000_000;
 
+/// More bytes than a disk has: 4 EiB.
+const BYTES_MAX: u64 = 1 << 62;
+
 /// Whether a setting belongs to topics or groups. Group keys given on a topic are the defaults of its groups.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scope {
@@ -99,10 +102,12 @@ pub enum Scope {
 pub enum Range {
     /// Whole numbers from the first to the second, both included.
     Between(u64, u64),
+    /// 0, or whole numbers from the first to the second, both included.
+    ZeroOrBetween(u64, u64),
     /// One number, because of what this version does.
     Only(u64, &'static str),
-    /// One truth value, because of what this version does.
-    OnlyBool(bool, &'static str),
+    /// `true` or `false`.
+    Bool,
     /// The word for 0 and the word for 1.
     Words(&'static str, &'static str),
     /// One word, because there is no other yet.
@@ -246,8 +251,8 @@ impl Range {
             (Self::Words(zero, _), Value::String(word)) if word == zero => Some(0),
             (Self::Words(_, one), Value::String(word)) if word == one => Some(1),
             (Self::OnlyWord(only), Value::String(word)) if word == only => Some(0),
-            (Self::OnlyBool(only, _), Value::Bool(given)) if *given == only => Some(u64::from(only)),
-            (Self::Only(..) | Self::Between(..), Value::Number(number)) => number.as_u64(),
+            (Self::Bool, Value::Bool(given)) => Some(u64::from(*given)),
+            (Self::Only(..) | Self::Between(..) | Self::ZeroOrBetween(..), Value::Number(number)) => number.as_u64(),
             _ => None,
         };
         number.filter(|number| self.accepts(*number)).ok_or_else(|| SettingError::Value {
@@ -263,8 +268,8 @@ impl Range {
         match self {
             Self::Between(least, most) => least <= number && number <= most,
             Self::Only(only, _) => number == only,
-            Self::OnlyBool(only, _) => number == only as u64,
-            Self::Words(..) => number <= 1,
+            Self::ZeroOrBetween(least, most) => number == 0 || (least <= number && number <= most),
+            Self::Bool | Self::Words(..) => number <= 1,
             Self::OnlyWord(_) => number == 0,
         }
     }
@@ -275,7 +280,8 @@ impl Range {
         match self {
             Self::Between(least, most) => format!("a whole number from {least} to {most}"),
             Self::Only(only, because) => format!("this version accepts {only} only: {because}"),
-            Self::OnlyBool(only, because) => format!("this version accepts {only} only: {because}"),
+            Self::ZeroOrBetween(least, most) => format!("0, or a whole number from {least} to {most}"),
+            Self::Bool => "true or false".to_owned(),
             Self::Words(zero, one) => format!("\"{zero}\" or \"{one}\""),
             Self::OnlyWord(only) => format!("this version accepts \"{only}\" only"),
         }
@@ -285,8 +291,8 @@ impl Range {
     #[must_use]
     pub fn show(self, number: u64) -> Value {
         match self {
-            Self::Between(..) | Self::Only(..) => Value::from(number),
-            Self::OnlyBool(..) => Value::from(number != 0),
+            Self::Between(..) | Self::ZeroOrBetween(..) | Self::Only(..) => Value::from(number),
+            Self::Bool => Value::from(number != 0),
             Self::Words(zero, one) => Value::from(if number == 0 { zero } else { one }),
             Self::OnlyWord(only) => Value::from(only),
         }
@@ -403,9 +409,7 @@ mod tests {
 
     #[test]
     fn what_is_not_there_yet_is_refused_by_name() {
-        for (key, value) in
-            [("retention_ms", json!(3_600_000)), ("keep_settled", json!(false)), ("type", json!("exclusive"))]
-        {
+        for (key, value) in [("type", json!("exclusive"))] {
             let error = patch(&json!({ key: value }), Scope::Topic).expect_err(key).to_string();
             assert!(error.starts_with(key) && error.contains("this version accepts"), "{error}");
         }
@@ -424,6 +428,15 @@ mod tests {
         assert_eq!(good.get(Setting::Order), Some(0));
         assert_eq!(good.get(Setting::LeaseMs), Some(1000));
         let ttl = |ttl_ms: u64| patch(&json!({ "ttl_ms": ttl_ms }), Scope::Topic);
+        let kept = |retention_ms: u64| patch(&json!({ "retention_ms": retention_ms }), Scope::Topic);
+        assert!(kept(0).is_ok() && kept(1).is_err() && kept(3_599_999).is_err() && kept(3_600_000).is_ok());
+        assert_eq!(
+            kept(1).expect_err("too short").to_string(),
+            "retention_ms = 1 is refused: 0, or a whole number from 3600000 to 3153600000000"
+        );
+        let settled = |keep: Value| patch(&json!({ "keep_settled": keep }), Scope::Topic);
+        assert_eq!(settled(json!(false)).expect("a truth value").get(Setting::KeepSettled), Some(0));
+        assert!(settled(json!(0)).is_err() && settled(json!("false")).is_err());
         assert!(ttl(0).is_ok() && ttl(1).is_ok() && ttl(AGE_MAX_MS).is_ok() && ttl(AGE_MAX_MS + 1).is_err());
     }
 

@@ -86,6 +86,16 @@ fn redriven() -> PathPartition {
     path
 }
 
+/// That path, which retention has passed below 6: of what lies there only 1 is left, which is leased, and 4, which was
+/// brought back.
+fn trimmed() -> PathPartition {
+    let mut path = redriven();
+    path.trim(Seq::new(6), LAST_SEQ, &Keys, &mut 100, &mut Vec::new());
+    path.check(Seq::new(12));
+    assert_eq!((path.kept_from, path.entries.range(..Seq::new(6)).count()), (Seq::new(6), 2));
+    path
+}
+
 fn encoded(path: &PathPartition) -> Bytes {
     let mut bytes = BytesMut::new();
     path.image().encode(&mut bytes);
@@ -221,11 +231,21 @@ fn p5_p6_p8_leases_that_cannot_be_are_refused() {
 }
 
 #[test]
+fn p6_a_bound_of_retention_that_cannot_be_is_refused() {
+    assert_eq!(refused(|path| path.kept_from = Seq::ZERO), "kept_from");
+    assert_eq!(refused(|path| path.kept_from = Seq::new(11)), "kept_from");
+    let passed = |path: &mut PathPartition| (path.kept_from, path.due_start) = (Seq::new(9), Seq::new(9));
+    assert_eq!(refused_of(trimmed(), passed), "state", "8 waits and would never leave");
+    assert_eq!(refused_of(trimmed(), |path| path.sources.clear()), "state", "4 has no bytes any more");
+    assert_eq!(refused_of(trimmed(), |path| path.due_start = Seq::new(5)), "kept_from");
+}
+
+#[test]
 fn no_prefix_and_no_changed_byte_panics_and_what_is_accepted_is_consistent() {
     // Goal: decode stands on its own, also where no checksum has looked before. Method: every prefix, and every byte set to
     // each of some values; what is accepted passes check, says the same when it is encoded, and can be gone on with.
     let mut accepted = 0;
-    for whole in [encoded(&path()), encoded(&moved()), encoded(&redriven())] {
+    for whole in [encoded(&path()), encoded(&moved()), encoded(&redriven()), encoded(&trimmed())] {
         accepted += damage_everywhere(&whole);
     }
     assert!(accepted > 200, "the loop hardly reaches states that differ: {accepted}");
@@ -263,11 +283,12 @@ fn damage_everywhere(whole: &Bytes) -> u32 {
 #[test]
 fn version_1_has_these_bytes() {
     // Frozen: these bytes stand in checkpoints. Another layout is another version.
-    let all = [encoded(&path()), encoded(&moved()), encoded(&redriven())].concat();
+    let all = [encoded(&path()), encoded(&moved()), encoded(&redriven()), encoded(&trimmed())].concat();
     let hex: String = all.iter().map(|byte| format!("{byte:02x}")).collect();
     assert_eq!(hex, include_str!("v1.hex").split_whitespace().collect::<String>());
     let mut bytes = Bytes::from(all);
     assert_eq!(PathPartition::decode(&mut bytes), Ok(path()));
     assert_eq!(PathPartition::decode(&mut bytes), Ok(moved()));
     assert_eq!(PathPartition::decode(&mut bytes), Ok(redriven()));
+    assert_eq!(PathPartition::decode(&mut bytes), Ok(trimmed()));
 }

@@ -99,6 +99,12 @@ fn check_finds_a_replay_that_is_not_what_it_was() {
 }
 
 #[test]
+fn check_finds_a_message_that_retention_should_have_dropped() {
+    assert_found("invariant 15", |path| path.kept_from = seq(9));
+    assert_found("invariant 15, P6", |path| (path.kept_from, path.due_start) = (seq(4), seq(4)));
+}
+
+#[test]
 fn check_finds_a_lease_that_would_never_end_or_that_nobody_has() {
     assert_found("invariant 2, P5", |path| path.deadlines.clear());
     assert_found("invariant 2, P5", |path| path.holders.clear());

@@ -16,6 +16,8 @@ pub(crate) struct Model {
     pub(crate) fallen: (u64, u64),
     /// What stands in the schedule below was never owed, or is settled.
     pub(crate) due_start: u64,
+    /// Retention has passed what lies below.
+    pub(crate) kept_from: u64,
     pub(crate) moving: Option<Moving>,
     /// Message `n` has sequence `n + 1`.
     pub(crate) messages: Vec<Message>,
@@ -109,6 +111,7 @@ impl Model {
             replay_end: start,
             fallen: (0, 0),
             due_start: start,
+            kept_from: 1,
             moving: None,
             messages: Vec::new(),
             order: Order::Key,
@@ -612,11 +615,17 @@ impl Model {
         let is_last = rules.max_attempts > 0 && self.message(seq).attempt >= rules.max_attempts;
         let end = match why {
             Why::Rejected => End::Dead(Death::Rejected),
-            Why::Unreadable => End::Held,
             _ if counts && is_last => End::Dead(Death::Exhausted(why.cause())),
+            _ if seq < self.kept_from => End::Trimmed(why.cause()),
+            Why::Unreadable => End::Held,
             _ => End::Ended(why.cause()),
         };
         ended.push(self.ended(seq, end));
+        if let End::Trimmed(_) = end {
+            self.message_mut(seq).status = Status::Dropped;
+            self.dropped.push(DropReason::Retention);
+            return;
+        }
         if let End::Dead(_) = end {
             self.message_mut(seq).status = Status::Dead;
             self.dlq += 1;

@@ -198,7 +198,14 @@ fn groups() -> GroupsView {
 }
 
 fn stats() -> StatsView {
-    let partition = PartitionStats { partition: 0, leader: Some(0), first_seq: 1, last_seq: 500, bytes: 140_000 };
+    let partition = PartitionStats {
+        partition: 0,
+        leader: Some(0),
+        first_seq: 1,
+        last_seq: 500,
+        bytes: 140_000,
+        stored_bytes: 150_000,
+    };
     let topic = TopicStats {
         topic: "orders".to_owned(),
         id: "00000000000000a1".to_owned(),

@@ -594,6 +594,7 @@ fn take(segments: &mut SegmentWriter, work: Vec<SegmentWork>) -> Result<(), Cras
             SegmentWork::Ledger(record) => segments.append_ledger(&[record]).map_err(crashed)?,
             SegmentWork::SegmentBytes(bytes) => segments.set_segment_bytes(bytes),
             SegmentWork::DropTopic(topic) => segments.drop_topic(topic),
+            SegmentWork::Trim { topic, partition, below } => segments.trim(topic, partition, below),
         }
     }
     Ok(())

@@ -38,7 +38,7 @@ fn topic_series(topics: &[TopicStats]) -> Vec<Series> {
     for topic in topics {
         let labels = [("topic", topic.topic.as_str())];
         produced.add(&labels, topic.produced);
-        bytes.add(&labels, topic.partitions.iter().map(|partition| partition.bytes).sum());
+        bytes.add(&labels, topic.partitions.iter().map(|partition| partition.stored_bytes).sum());
     }
     vec![produced, bytes]
 }

@@ -6,6 +6,7 @@ use crate::idempotency::Keys;
 use crate::names::check_name;
 use crate::outcome::{Outcome, Refusal};
 use crate::producer::Producers;
+use crate::retention::Kept;
 use crate::schedule::Schedule;
 use crate::settings::{Setting, TopicSettings};
 use crate::state::{PARTITIONS_MAX, PartitionState, State, Topic};
@@ -68,7 +69,7 @@ pub(super) fn insert(state: &mut State, name: String, settings: TopicSettings) -
 /// A partition without messages.
 pub(super) fn empty_partition(facts_max: usize) -> PartitionState {
     let (facts, schedule) = (FactWindow::new(facts_max), Schedule::default());
-    PartitionState { last_seq: Seq::ZERO, bytes: 0, facts, schedule, pins: OrdMap::new() }
+    PartitionState { last_seq: Seq::ZERO, bytes: 0, facts, schedule, pins: OrdMap::new(), kept: Kept::default() }
 }
 
 fn count(topic: &Topic) -> u16 {

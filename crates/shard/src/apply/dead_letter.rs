@@ -37,11 +37,13 @@ pub(super) fn store(
     let target = topic_for(state, source);
     // Facts go before anything is refused: they can be read again.
     let has_room = state.entries() < state.defaults().state_entries_max;
-    let commit_index = state.commit_index;
+    let (commit_index, time) = (state.commit_index, state.time);
+    let mark_steps = state.mark_steps(&state.topics[&target]);
     let topic = topic_of(&mut state.topics, target).expect("found or made just now");
     let found = topic.partition_mut(partition.index()).expect("invariant 7: it has its source's partitions");
     let seq = found.last_seq.next();
     found.last_seq = seq;
+    found.kept.note(seq, found.bytes, time, mark_steps);
     found.bytes += u64::from(payload_bytes) + RECORD_OVERHEAD_BYTES as u64;
     let facts_before = found.facts.len();
     let fact = Fact { key_hash: ended.key_hash, size_bytes: payload_bytes, expires_at_ms: 0 };

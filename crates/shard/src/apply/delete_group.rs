@@ -3,8 +3,8 @@
 //! Its counters go with it, as those of a deleted topic do. The ledger, which the topic keeps, is told of everything that was
 //! never offered and of what was as far as the steps reach.
 
-use super::delayed;
 use super::moves::{self, Steps};
+use super::{delayed, trim};
 use crate::dead_letter::DEAD_LETTER_GROUP;
 use crate::effect::Effect;
 use crate::outcome::{Outcome, Refusal};
@@ -28,11 +28,12 @@ pub(super) fn end(state: &mut State, id: PathId, left: u32, effects: &mut Vec<Ef
     let partitions = std::mem::take(&mut path.partitions);
     let (incarnation, group) = (path.topic, path.group.clone());
     let mut steps = Steps { left, ..Steps::default() };
-    let mut dropped = 0;
+    let (mut dropped, mut held) = (0, Vec::new());
     for (number, partition) in partitions.into_iter().enumerate() {
         let sources: Vec<Seq> = partition.sources().map(|(_, source)| source).collect();
         state.unpin(incarnation, Partition::from_index(number), &sources);
         let found = &state.topics[&incarnation].partitions[number];
+        held.extend(partition.lowest_offered().filter(|seq| *seq < found.kept.first_seq).map(|_| number));
         dropped +=
             partition.delete(found.last_seq, &found.facts(), &mut steps.left, &mut steps.moved, &mut steps.ended);
         let number = Partition::from_index(number);
@@ -45,6 +46,10 @@ pub(super) fn end(state: &mut State, id: PathId, left: u32, effects: &mut Vec<Ef
     topic.paths.remove(&group);
     for number in 0..topic.partitions.len() {
         delayed::forget_without(state, incarnation, number);
+    }
+    // Not all leases that end are told: the steps may have ended before.
+    for number in held {
+        trim::let_go(state, incarnation, Partition::from_index(number), effects);
     }
     effects.push(Effect::PathDeleted(id));
     dropped

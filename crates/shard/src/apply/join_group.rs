@@ -50,8 +50,9 @@ fn make_path(state: &mut State, join: &JoinGroup) -> Result<PathId, Refusal> {
     if held + topic.partitions.len() > PATH_PARTITIONS_MAX {
         return Err(Refusal::CatalogQuota { what: "partitions of groups", limit: PATH_PARTITIONS_MAX });
     }
-    let partitions =
-        (0..topic.partitions.len()).map(|number| PathPartition::new(start(&join.start, topic, number))).collect();
+    let kept = |number: usize| topic.partitions[number].kept.first_seq;
+    let partition = |number| PathPartition::kept(start(&join.start, topic, number), kept(number));
+    let partitions = (0..topic.partitions.len()).map(partition).collect();
     let settings = GroupSettings::new(&topic.settings, &join.settings);
     Ok(insert(state, join.topic, join.group.clone(), settings, partitions))
 }
@@ -76,7 +77,7 @@ pub(super) fn insert(
 }
 
 /// The first sequence of a partition that the group owes. A start beyond the end is the end: what is published from
-/// now on is owed.
+/// now on is owed. One below the beginning is the beginning: what retention has dropped is owed to nobody.
 fn start(policy: &StartPolicy, topic: &Topic, number: usize) -> Seq {
     let next = topic.partitions[number].last_seq.next();
     match policy {

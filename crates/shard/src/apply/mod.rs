@@ -27,6 +27,7 @@ mod room;
 mod seek_path;
 mod set_defaults;
 mod settle;
+mod trim;
 
 use crate::command::{Batch, Command, CommandError, Stamp};
 use crate::effect::Effect;
@@ -82,6 +83,7 @@ impl Shard {
             let outcome = run(&mut self.state, command, &mut applied.effects);
             applied.outcomes.push(outcome);
         }
+        trim::let_unpinned_go(&mut self.state, &mut applied.effects);
         Ok(applied)
     }
 
@@ -109,6 +111,7 @@ fn run(state: &mut State, command: Command, effects: &mut Vec<Effect>) -> Outcom
         Command::SeekPath { path, target } => seek_path::apply(state, path, &target, effects),
         Command::DeleteGroup { path } => delete_group::apply(state, path, effects),
         Command::ResumeMember(resume) => resume_member::apply(state, &resume),
+        Command::Trim(trim) => trim::apply(state, trim, effects),
         Command::Redrive(redrive) => redrive::apply(state, &redrive, effects),
         Command::DropDead(drop) => drop_dead::apply(state, &drop, effects),
         Command::ChangeTopic(change) => change_topic::apply(state, &change),

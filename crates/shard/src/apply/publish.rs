@@ -5,6 +5,7 @@ use super::room::{self, IDLE_LEAST_MS};
 use crate::command::{Publish, PublishBatch, PublishRecord};
 use crate::effect::{AppendEffect, Effect};
 use crate::idempotency::{FirstUse, KEEP_LEAST_MS};
+use crate::marks::MarkSteps;
 use crate::outcome::{Outcome, Published, Refusal};
 use crate::producer::{LineKey, Remembered, Standing};
 use crate::settings::{Defaults, Setting};
@@ -74,6 +75,7 @@ struct Admission<'a> {
     commit_index: CommitIndex,
     /// How many this command has stored under idempotency keys.
     keyed: u16,
+    mark_steps: MarkSteps,
 }
 
 impl<'a> Admission<'a> {
@@ -83,7 +85,9 @@ impl<'a> Admission<'a> {
         requested: Partition,
         producer_id: ProducerId,
     ) -> Result<Self, Refusal> {
-        let topic = topic_of(&mut state.topics, incarnation).ok_or(Refusal::UnknownTopic)?;
+        let found = state.topics.get(&incarnation).ok_or(Refusal::UnknownTopic)?;
+        let mark_steps = state.mark_steps(found);
+        let topic = topic_of(&mut state.topics, incarnation).expect("looked up above");
         if topic.holds_dead_letters() {
             return Err(Refusal::DeadLetterTopic);
         }
@@ -100,6 +104,7 @@ impl<'a> Admission<'a> {
             now: state.time,
             commit_index: state.commit_index,
             keyed: 0,
+            mark_steps,
         })
     }
 
@@ -234,6 +239,7 @@ impl<'a> Admission<'a> {
         let state = self.topic.partition_mut(partition.index()).expect("placed in one of its partitions");
         let seq = state.last_seq.next();
         state.last_seq = seq;
+        state.kept.note(seq, state.bytes, self.now, self.mark_steps);
         state.bytes += record.record.len() as u64;
         let fact = Fact { key_hash: record.key_hash, size_bytes: record.payload_bytes, expires_at_ms };
         let facts_before = state.facts.len();

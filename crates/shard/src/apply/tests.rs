@@ -1,6 +1,7 @@
 //! The state machine against the contract: each test applies batches as a leader would and looks at what comes out.
 
 mod operator;
+mod retention;
 
 use super::{Applied, Shard};
 use crate::command::{BatchBuilder, Command, CreateTopic, Deliver, EndMember, Grant, JoinGroup, PublishRunBuilder};

@@ -4,11 +4,11 @@ use super::batch::{
     KIND_CHANGE_DEFAULTS, KIND_CHANGE_GROUP, KIND_CHANGE_TOPIC, KIND_CREATE_TOPIC, KIND_DELETE_GROUP,
     KIND_DELETE_TOPIC, KIND_DELIVER, KIND_DROP_DEAD, KIND_END_MEMBER, KIND_JOIN_GROUP, KIND_PUBLISH,
     KIND_PUBLISH_BATCH, KIND_PURGE_PATH, KIND_REDRIVE, KIND_RESUME_MEMBER, KIND_SEEK_PATH, KIND_SET_DEFAULTS,
-    KIND_SETTLE, close_command, open_command,
+    KIND_SETTLE, KIND_TRIM, close_command, open_command,
 };
 use super::{
     ChangeGroup, ChangeTopic, Command, CreateTopic, Deliver, EndMember, Grant, ITEMS_MAX, JoinGroup, ResumeMember,
-    STEPS_MAX, SeekTarget, Settle, SettleItem, SettleKind, StartPolicy, Stretch, letters, publish,
+    STEPS_MAX, SeekTarget, Settle, SettleItem, SettleKind, StartPolicy, Stretch, Trim, letters, publish,
 };
 use crate::defaults::{DefaultKey, Defaults, DefaultsPatch};
 use crate::settings::{Setting, SettingsPatch, TopicSettings};
@@ -79,6 +79,11 @@ pub(super) fn encode(out: &mut BytesMut, command: &Command) {
             out.put_u64(resume.member.get());
             out.put_u64(resume.secret_hash);
         }),
+        Command::Trim(trim) => framed(out, KIND_TRIM, |out| {
+            out.put_u64(trim.topic.get());
+            out.put_u16(trim.partition.get());
+            out.put_u64(trim.below.get());
+        }),
         Command::Redrive(redrive) => framed(out, KIND_REDRIVE, |out| letters::put_redrive(out, redrive)),
         Command::DropDead(drop) => framed(out, KIND_DROP_DEAD, |out| letters::put_drop_dead(out, drop)),
         Command::ChangeTopic(change) => framed(out, KIND_CHANGE_TOPIC, |out| {
@@ -126,6 +131,11 @@ pub(super) fn decode(bytes: Bytes) -> Result<Command, CommandError> {
             group: fields.text()?,
             member: MemberId::new(fields.u64()?),
             secret_hash: fields.u64()?,
+        }),
+        KIND_TRIM => Command::Trim(Trim {
+            topic: TopicIncarnation::new(fields.u64()?),
+            partition: Partition::new(fields.u16()?),
+            below: Seq::new(fields.u64()?),
         }),
         KIND_REDRIVE => Command::Redrive(letters::get_redrive(&mut fields)?),
         KIND_DROP_DEAD => Command::DropDead(letters::get_drop_dead(&mut fields)?),

@@ -71,6 +71,8 @@ pub enum Command {
     },
     /// Finds a member again.
     ResumeMember(ResumeMember),
+    /// Lets the oldest messages of a partition go.
+    Trim(Trim),
     /// Brings dead messages back to the paths that they died on.
     Redrive(Redrive),
     /// Drops single dead letters.
@@ -92,6 +94,17 @@ pub enum SeekTarget {
     Latest,
     /// To these sequences; partitions that are not named stay where they are.
     At(Vec<(Partition, Seq)>),
+}
+
+/// Lets the oldest messages of a partition go, as far as its topic's settings permit when it is applied.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Trim {
+    /// The topic.
+    pub topic: TopicIncarnation,
+    /// The partition.
+    pub partition: Partition,
+    /// The first message that stays, at the latest.
+    pub below: Seq,
 }
 
 /// Makes a topic, or compares one that exists.

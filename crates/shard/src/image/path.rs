@@ -98,6 +98,9 @@ pub(super) fn take_partition(
     if partition.replay_end() > found.last_seq.next() {
         return Err(body.wrong("replay_end", partition.replay_end().get()));
     }
+    if partition.kept_from() < found.kept.first_seq || partition.kept_from() > found.last_seq.next() {
+        return Err(body.wrong("kept_from", partition.kept_from().get()));
+    }
     if partition.latest_delivery() > head.last_delivery {
         return Err(body.wrong("delivery_id", partition.latest_delivery().get()));
     }

@@ -23,6 +23,11 @@
 //! | told | 8 | delayed messages that fell due were told up to here, cluster time, ms | a message that falls due and nobody looks (P4) |
 //! | delayed count | 8 | delayed messages | |
 //! | delayed | n × 36 | due (8, cluster time, ms), sequence (8), then as a fact; by rising due and sequence | a message delivered early, or forgotten (P4) |
+//! | first_seq | 8 | the first message that is kept; at most `last_seq` + 1 | what retention dropped owed again (P10) |
+//! | gone_bytes | 8 | bytes of the records before the last mark up to there | |
+//! | stored_at | 8 | when the last message was stored, cluster time, ms | messages dropped before their time (P4) |
+//! | mark count | 8 | marks of messages that are kept | |
+//! | marks | n × 24 | sequence (8), when the message before it was stored (8, cluster time, ms), bytes of all records before it (8); rising | the same |
 //!
 //! The producers of a topic:
 //!
@@ -43,8 +48,10 @@ use super::head::Head;
 use super::section::{Body, NUMBER_MAX, put_settings, put_text};
 use crate::facts::FactWindow;
 use crate::idempotency::{FirstUse, IdempotencyKey, Keys};
+use crate::marks::{Mark, Marks};
 use crate::names::{check_name, source_name};
 use crate::producer::{Line, LineKey, Producers, Remembered};
+use crate::retention::Kept;
 use crate::schedule::Schedule;
 use crate::settings::{Setting, TopicSettings};
 use crate::state::{PartitionState, Topic};
@@ -103,6 +110,35 @@ pub(super) fn put_partition(out: &mut BytesMut, partition: &PartitionState) {
         out.put_u64(at.seq.get());
         put_fact(out, &fact);
     }
+    put_kept(out, &partition.kept);
+}
+
+fn put_kept(out: &mut BytesMut, kept: &Kept) {
+    out.put_u64(kept.first_seq.get());
+    out.put_u64(kept.gone_bytes);
+    out.put_u64(kept.stored_at.get());
+    let marks = kept.marks.iter();
+    out.put_u64(marks.len() as u64);
+    for mark in marks {
+        out.put_u64(mark.seq.get());
+        out.put_u64(mark.before.get());
+        out.put_u64(mark.bytes_before);
+    }
+}
+
+fn take_kept(body: &mut Body, last_seq: Seq, bytes: u64, head: &Head) -> Result<Kept, ImageError> {
+    let first_seq = Seq::new(body.u64_in("first_seq", 1, last_seq.next().get())?);
+    let gone_bytes = body.u64_in("gone_bytes", 0, bytes)?;
+    let stored_at = ClusterTime::new(body.u64_in("stored_at", 0, head.time.get())?);
+    let count = body.count("marks", MARK_BYTES)?;
+    let mut marks = Vec::with_capacity(count);
+    for _ in 0..count {
+        let seq = Seq::new(body.u64_in("mark", first_seq.get(), last_seq.get())?);
+        let before = ClusterTime::new(body.u64_in("mark time", 0, stored_at.get())?);
+        marks.push(Mark { seq, before, bytes_before: body.u64_in("mark bytes", gone_bytes, bytes)? });
+    }
+    let marks = Marks::restore(marks, last_seq).ok_or_else(|| body.wrong("marks", count as u64))?;
+    Ok(Kept { first_seq, gone_bytes, stored_at, marks })
 }
 
 fn put_fact(out: &mut BytesMut, fact: &Fact) {
@@ -142,7 +178,11 @@ pub(super) fn take_partition(body: &mut Body, head: &Head) -> Result<PartitionSt
     let limit = usize::try_from(limit).map_err(|_| body.wrong("fact limit", limit))?;
     let facts = FactWindow::restore(last_seq, limit, facts).ok_or_else(|| body.wrong("facts", count as u64))?;
     let schedule = take_schedule(body, last_seq, head)?;
-    Ok(PartitionState { last_seq, bytes, facts, schedule, pins: OrdMap::new() })
+    let kept = take_kept(body, last_seq, bytes, head)?;
+    if let Some(gone) = schedule.first_among(Seq::ZERO..kept.first_seq) {
+        return Err(body.wrong("first_seq", gone.seq.get()));
+    }
+    Ok(PartitionState { last_seq, bytes, facts, schedule, pins: OrdMap::new(), kept })
 }
 
 pub(super) fn put_producers(out: &mut BytesMut, producers: &Producers) {
@@ -239,6 +279,7 @@ fn take_line(body: &mut Body, topic: &Topic, head: &Head) -> Result<Line, ImageE
 }
 
 const KEY_BYTES: usize = 16 + 2 + 8 + 8 + 2 + 8;
+const MARK_BYTES: usize = 8 + 8 + 8;
 const DELAYED_BYTES: usize = 8 + 8 + 20;
 const REMEMBERED_BYTES: usize = 2 + 8 + 8;
 const LINE_LEAST_BYTES: usize = 2 + 8 + 8 + 8 + 8 + REMEMBERED_BYTES;

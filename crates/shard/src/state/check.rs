@@ -1,7 +1,7 @@
 //! The invariants of the shard, asserted.
 
 use super::{Path, State, dead_letters_fault};
-use mortarmq_types::{Partition, PathId};
+use mortarmq_types::{Partition, PathId, Seq};
 
 impl State {
     /// Asserts every numbered invariant of the shard and of all that it holds.
@@ -17,6 +17,9 @@ impl State {
             for (number, partition) in topic.partitions.iter().enumerate() {
                 partition.facts.check(partition.last_seq);
                 partition.schedule.check(partition.last_seq);
+                partition.kept.check(partition.last_seq, partition.bytes);
+                let lowest = partition.schedule.first_among(Seq::ZERO..partition.kept.first_seq);
+                assert_eq!(lowest, None, "retention, invariant 2: delayed, and not kept");
                 let place = (*incarnation, Partition::from_index(number));
                 assert_eq!(self.delays.time(place), partition.schedule.next_due(), "invariant 6: {place:?}");
             }
@@ -44,6 +47,8 @@ impl State {
         for (partition, state) in path.partitions.iter().zip(&topic.partitions) {
             partition.check(state.last_seq);
             partition.check_delayed(state.schedule.places());
+            let (kept, bound) = (state.kept.first_seq, partition.kept_from());
+            assert!(bound >= kept, "retention, invariant 2: {kept} is kept, and a path from {bound} on");
             let (now, granted_at) = (self.position(), partition.latest_grant());
             assert!(granted_at <= now, "invariant 2, P10: a lease of {granted_at:?} at {now:?}");
         }

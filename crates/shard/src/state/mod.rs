@@ -27,6 +27,7 @@ use crate::facts::{FactView, FactWindow};
 use crate::idempotency::Keys;
 use crate::names::{dead_letter_name, source_name};
 use crate::producer::Producers;
+use crate::retention::Kept;
 use crate::schedule::Schedule;
 use crate::settings::{Defaults, GroupSettings, Setting, TopicSettings};
 use entries::Entries;
@@ -36,7 +37,7 @@ use mortarmq_types::{
     Cause, ClusterTime, CommitIndex, DeliveryId, Epoch, LeaseTime, MemberId, Partition, PathId, Position, Seq,
     TopicIncarnation, WallTime,
 };
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use timers::{Place, Timers};
 
@@ -90,6 +91,8 @@ pub struct State {
     /// What else is kept, and how old it is.
     pub(crate) entries: Entries,
     pub(crate) partitions_total: usize,
+    /// Partitions of which a pinned record was freed below what is kept, by this batch: its file may go at its end.
+    pub(crate) unpinned: BTreeSet<(TopicIncarnation, Partition)>,
 }
 
 /// One life of a topic.
@@ -125,6 +128,8 @@ pub struct PartitionState {
     pub schedule: Schedule,
     /// Dead letters that hold the bytes of a redriven message, each with the path that owes it. Their segments stay.
     pub(crate) pins: OrdMap<Seq, PathId>,
+    /// What is left of its messages.
+    pub kept: Kept,
 }
 
 /// One consumer group on one topic: a durable obligation.
@@ -358,6 +363,15 @@ impl PartitionState {
         // Messages that this path has taken may stay for others, and are looked at one after the other.
         let delayed = if path.delayed() == 0 { None } else { self.schedule.from_seq(path.due_start()).find(skipped) };
         path.floor(self.last_seq, delayed.map(|at| at.seq))
+    }
+
+    /// A sequence below which a path has settled everything: the lowest that was offered or may be delayed, or its position.
+    /// Unlike [`Self::floor`] it looks at a bounded number of messages, and may be too low.
+    #[must_use]
+    pub fn settled_below(&self, path: &PathPartition) -> Seq {
+        let delayed = if path.delayed() == 0 { None } else { self.schedule.from_seq(path.due_start()).next() };
+        let lowest = path.lowest_offered().into_iter().chain(delayed.map(|at| at.seq));
+        lowest.fold(path.position(), Seq::min)
     }
 
     /// How many messages of the schedule are still ahead of a path: owed, and not due for it yet.

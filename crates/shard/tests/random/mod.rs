@@ -8,7 +8,7 @@ use mortarmq_shard::record::NewRecord;
 use mortarmq_shard::{
     Asked, BatchBuilder, ChangeGroup, ChangeTopic, Command, DefaultKey, Defaults, DefaultsPatch, Grant, IdempotencyKey,
     JoinGroup, PublishRunBuilder, SeekTarget, Setting, SettingsPatch, SettleItem, SettleKind, Stamp, StartPolicy,
-    State, Stretch, Times,
+    State, Stretch, Times, Trim,
 };
 use mortarmq_types::{
     ClusterTime, DeliveryId, KeyHash, MemberId, Partition, PathId, ProducerId, ProducerSeq, Seq, TopicIncarnation,
@@ -104,6 +104,12 @@ fn settings(random: &mut Random, of_topic: bool) -> SettingsPatch {
         patch.add(Setting::Partitions, 1 + random.below(3));
         if random.below(4) == 0 {
             patch.add(Setting::TtlMs, 1 + random.below(2000));
+        }
+        match random.below(4) {
+            0 => patch.add(Setting::RetentionMs, 3_600_000),
+            1 => patch.add(Setting::RetentionBytes, 1 + random.below(9000)),
+            2 => patch.add(Setting::KeepSettled, 0),
+            _ => {}
         }
     } else if random.below(4) == 0 {
         patch.add(Setting::MaxPassedOver, 1 + random.below(5));
@@ -250,6 +256,14 @@ fn settle_live(random: &mut Random, state: &State) -> Option<Command> {
     }))
 }
 
+/// Lets messages go, mostly where there are some: as many as may, or up to any place.
+fn trim(random: &mut Random) -> Command {
+    let below = if random.below(2) == 0 { u64::MAX } else { random.number(60) };
+    let topic = TopicIncarnation::new(1 + random.below(4));
+    let partition = Partition::new(u16::try_from(random.below(3)).expect("small"));
+    Command::Trim(Trim { topic, partition, below: Seq::new(below) })
+}
+
 /// Redrives or drops dead letters, if there are any: what a redrive says of them is true, or not far from it.
 fn letters(random: &mut Random, state: &State) -> Command {
     let dead = state.topics.iter().filter(|(_, topic)| topic.holds_dead_letters());
@@ -291,11 +305,12 @@ fn seek_live(random: &mut Random, state: &State) -> Option<Command> {
 pub(crate) fn batch(random: &mut Random, time: &mut u64, state: &State) -> Bytes {
     let mut builder = BatchBuilder::default();
     for _ in 0..random.below(11) {
-        match random.below(25) / 3 {
+        match random.below(27) / 3 {
             0 => publish(random, &mut builder),
             1 => publish_next(random, &mut builder),
             2 => deliver_live(random, state).iter().for_each(|command| builder.add(command)),
             3 => settle_live(random, state).iter().for_each(|command| builder.add(command)),
+            8 if random.below(3) > 0 => builder.add(&trim(random)),
             8 => seek_live(random, state).iter().for_each(|command| builder.add(command)),
             _ => builder.add(&command(random)),
         }
@@ -308,7 +323,12 @@ pub(crate) fn batch(random: &mut Random, time: &mut u64, state: &State) -> Bytes
     let odd = random.below(400) == 0;
     builder.close(Stamp {
         time: ClusterTime::new(if odd { u64::MAX } else { *time }),
-        gap_ms: if random.below(10) == 0 { random.number(5000) } else { 0 },
+        gap_ms: match random.below(10) {
+            0 => random.number(5000),
+            // Nobody could settle or renew in all that time, so no lease ends by it.
+            1 | 2 => u64::MAX,
+            _ => 0,
+        },
         wall: WallTime::new(random.number(9)),
     })
 }

@@ -3,7 +3,7 @@
 use crate::command::{
     Asked, Batch, BatchBuilder, ChangeGroup, ChangeTopic, Command, CreateTopic, Deliver, DropDead, EndMember, Grant,
     JoinGroup, Letter, PublishRunBuilder, Redrive, ResumeMember, SeekTarget, Settle, SettleItem, SettleKind, Stamp,
-    StartPolicy, Stretch, Times,
+    StartPolicy, Stretch, Times, Trim,
 };
 use crate::defaults::{DefaultKey, DefaultsPatch};
 use crate::idempotency::IdempotencyKey;
@@ -89,6 +89,7 @@ fn others() -> Vec<Command> {
             member: MemberId::new(77),
             secret_hash: 78,
         }),
+        Command::Trim(Trim { topic: TopicIncarnation::new(1), partition: Partition::new(3), below: Seq::new(41) }),
     ]
 }
 
