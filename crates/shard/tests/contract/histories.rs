@@ -127,7 +127,12 @@ fn told(state: &State) -> String {
     for (id, path) in &state.paths {
         for (number, partition) in path.partitions.iter().enumerate() {
             let (at, furthest) = (partition.position(), partition.replay_end());
-            lines.push(format!("path {id} partition {number} at {at}, furthest {furthest}:"));
+            let (due_at, due_start) = (partition.due_position(), partition.due_start());
+            lines.push(format!(
+                "path {id} partition {number} at {at}, furthest {furthest}, {due_at:?} from {due_start}:"
+            ));
+            let schedule = &state.topics[&path.topic].partitions[number].schedule;
+            lines.push(format!("  schedule {:?}", schedule.places().collect::<Vec<_>>()));
             let entry = |(seq, entry): (Seq, &Entry)| {
                 let key = entry.key_hash.get() % 1000;
                 let (attempt, cause, due) = (entry.attempt, entry.cause, entry.due);
@@ -140,7 +145,7 @@ fn told(state: &State) -> String {
 }
 
 /// The commands of a batch, as the shard reads them.
-fn commands(bytes: Bytes) -> Vec<Command> {
+pub(crate) fn commands(bytes: Bytes) -> Vec<Command> {
     let mut batch = Batch::open(bytes).expect("it was encoded just now");
     std::iter::from_fn(|| batch.next_command().expect("it was encoded just now")).collect()
 }
@@ -192,7 +197,7 @@ fn live(seed: u64, steps: &[Step], tells: bool) -> Result<BTreeMap<&'static str,
 }
 
 #[expect(clippy::disallowed_methods, reason = "the seed and the number of cases of a test come from outside")]
-fn from_environment(name: &str, default: u64) -> u64 {
+pub(crate) fn from_environment(name: &str, default: u64) -> u64 {
     std::env::var(name).map_or(default, |text| text.parse().unwrap_or_else(|_| panic!("{name} is a number")))
 }
 

@@ -7,3 +7,4 @@ mod histories;
 mod model;
 mod op;
 mod random;
+mod small_scope;
