@@ -195,9 +195,9 @@ impl InPartition<'_> {
             // While a path replays, what is offered again comes before what waits above it, and before what waits behind that.
             let next = match self.next_offered(call) {
                 Some(seq) if seq < position => Some(seq),
-                offered => match self.next_new(call, left_behind) {
+                Some(_) | None => match self.next_new(call, left_behind) {
                     Ok(seq) => Some(seq),
-                    Err(Stop::Full) => offered,
+                    Err(Stop::Full) => self.next_offered(call),
                     Err(Stop::Again) => continue,
                     Err(Stop::Nothing | Stop::Spent) => None,
                 },
