@@ -19,6 +19,7 @@ mod key_order;
 mod runs;
 
 pub mod books;
+pub mod chunked;
 pub mod ending;
 pub mod entry;
 pub mod image;
@@ -29,6 +30,7 @@ pub mod rules;
 pub mod settle;
 
 pub use books::Books;
+pub use chunked::ChunkedMap;
 pub use ending::{Death, End, Ended};
 pub use entry::{Entry, Lease, State};
 pub use image::{ImageError, PathPartitionImage};

@@ -60,7 +60,7 @@ pub const KEYS: &[Key] = &[
     not_yet("ws_origins", WEBSOCKET),
     ready("data_dir", Kind::Path, "./data"),
     ready("journal_file_bytes", Kind::Bytes(1 << 20, 1 << 34), "64MiB"),
-    ready("journal_keep_bytes", Kind::Bytes(0, 1 << 40), "1GiB"),
+    ready("journal_keep_bytes", Kind::Bytes(0, 1 << 40), "0"),
     ready("snapshot_journal_bytes", Kind::Bytes(1 << 20, 1 << 40), "512MiB"),
     ready("disk_reserve_bytes", Kind::Bytes(0, 1 << 40), "256MiB"),
     ready("scrub_bytes_per_s", Kind::Bytes(0, 1 << 40), "8MiB"),
