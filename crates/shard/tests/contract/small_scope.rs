@@ -15,8 +15,8 @@ use mortarmq_shard::command::{CreateTopic, Deliver, EndMember, Settle};
 use mortarmq_shard::ledger::LedgerKind;
 use mortarmq_shard::record::NewRecord;
 use mortarmq_shard::{
-    Applied, BatchBuilder, Command, Effect, Grant, JoinGroup, Outcome, PublishRunBuilder, Setting, SettingsPatch,
-    SettleCode, SettleItem, SettleKind, Shard, Stamp, StartPolicy, Times,
+    Applied, BatchBuilder, Command, Effect, Grant, JoinGroup, Outcome, PublishRunBuilder, SeekTarget, Setting,
+    SettingsPatch, SettleCode, SettleItem, SettleKind, Shard, Stamp, StartPolicy, Times,
 };
 use mortarmq_types::{
     Cause, ClusterTime, DeliveryId, Epoch, KeyHash, MemberId, Partition, PathId, ProducerId, ProducerSeq, Seq,
@@ -34,6 +34,8 @@ struct World {
     settings: &'static [(Setting, u64)],
     steps: u64,
     deliveries: u64,
+    /// Whether an operator purges and moves the path.
+    operator: bool,
     /// What happened somewhere: a search that never meets it proves little.
     met: Mutex<BTreeMap<&'static str, u64>>,
 }
@@ -62,6 +64,10 @@ enum Action {
     Join {
         member: u64,
     },
+    Purge,
+    Seek {
+        to: u64,
+    },
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -87,8 +93,13 @@ struct Witness {
     keys: Vec<KeyHash>,
     numbers: BTreeMap<u64, u64>,
     deliveries: BTreeMap<u64, Vec<Seen>>,
-    acked: BTreeSet<u64>,
-    dead: BTreeSet<u64>,
+    /// Messages that nothing is owed of.
+    settled: BTreeSet<u64>,
+    acked: u64,
+    dead: u64,
+    dropped: u64,
+    /// Messages that an operator has owed once more.
+    again: u64,
     delayed: BTreeSet<u64>,
     last_delivery: u64,
     broken: BTreeSet<&'static str>,
@@ -98,8 +109,18 @@ struct Witness {
 struct Seen {
     id: u64,
     command: u64,
-    ended: Option<Cause>,
+    ended: Option<End>,
     settled: Option<Word>,
+}
+
+/// What ended a delivery, as the ledger says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    Acked,
+    Dead,
+    Failed(Cause),
+    /// An operator moved the path back: the message begins anew.
+    Replayed,
 }
 
 impl PartialEq for Moment {
@@ -157,6 +178,11 @@ impl World {
                 builder.add(&Command::EndMember(EndMember { path: PATH, member: MemberId::new(member), lost: true }));
             }
             Action::Join { member } => builder.add(&join(member)),
+            Action::Purge => builder.add(&Command::PurgePath { path: PATH }),
+            Action::Seek { to } => {
+                let target = SeekTarget::At(vec![(Partition::ZERO, Seq::new(to))]);
+                builder.add(&Command::SeekPath { path: PATH, target });
+            }
         }
         builder
     }
@@ -200,7 +226,7 @@ impl Witness {
                 Effect::Ledger(ledger) if ledger.event.path == PATH => {
                     for place in 0..u64::from(ledger.event.count) {
                         let event = &ledger.event;
-                        self.hear_end(
+                        self.hear_event(
                             event.first_seq.get() + place,
                             event.first_delivery.get() + place,
                             event.kind,
@@ -218,30 +244,53 @@ impl Witness {
         }
     }
 
-    fn hear_end(&mut self, seq: u64, id: u64, kind: LedgerKind, world: &World) {
-        let live = self.live(seq).map(|seen| seen.id);
-        let cause = match kind {
-            LedgerKind::LeaseEnded(cause) => Some(cause),
-            LedgerKind::Acked | LedgerKind::Dead(_) => None,
-            LedgerKind::Leased(_) | LedgerKind::Extended | LedgerKind::Dropped(_) | LedgerKind::Replayed => return,
+    fn hear_event(&mut self, seq: u64, id: u64, kind: LedgerKind, world: &World) {
+        let end = match kind {
+            LedgerKind::LeaseEnded(cause) => End::Failed(cause),
+            LedgerKind::Acked => End::Acked,
+            LedgerKind::Dead(_) => End::Dead,
+            LedgerKind::Dropped(_) => {
+                self.dropped += 1;
+                return self.end_life(seq);
+            }
+            LedgerKind::Replayed => return self.begin_life(seq, world),
+            LedgerKind::Leased(_) | LedgerKind::Extended => return,
         };
-        if live != Some(id) {
+        if self.live(seq).map(|seen| seen.id) != Some(id) {
             self.broken.insert("P6 settled is final");
         }
-        match kind {
-            LedgerKind::Acked => _ = self.acked.insert(seq),
-            LedgerKind::Dead(_) => {
+        match end {
+            End::Acked => self.acked += 1,
+            End::Dead => {
                 world.meet("a dead letter");
-                self.dead.insert(seq);
+                self.dead += 1;
             }
-            _ => {}
+            End::Failed(Cause::Released) => world.meet("a message that is given back with its key"),
+            End::Failed(_) | End::Replayed => {}
         }
-        if cause == Some(Cause::Released) {
-            world.meet("a message that is given back with its key");
+        if matches!(end, End::Acked | End::Dead) {
+            self.end_life(seq);
         }
         if let Some(seen) = self.deliveries.get_mut(&seq).and_then(|seen| seen.last_mut()) {
-            seen.ended = Some(cause.unwrap_or(Cause::First));
+            seen.ended = Some(end);
         }
+    }
+
+    fn end_life(&mut self, seq: u64) {
+        if !self.settled.insert(seq) {
+            self.broken.insert("P6 settled is final");
+        }
+    }
+
+    fn begin_life(&mut self, seq: u64, world: &World) {
+        world.meet("a message that is owed once more");
+        self.again += 1;
+        if !self.settled.remove(&seq) {
+            self.broken.insert("P9 balance");
+        }
+        // It follows no delivery: the marker has number 0.
+        let marker = Seen { id: 0, command: 0, ended: Some(End::Replayed), settled: None };
+        self.deliveries.entry(seq).or_default().push(marker);
     }
 
     fn live(&self, seq: u64) -> Option<Seen> {
@@ -249,7 +298,7 @@ impl Witness {
     }
 
     fn is_settled(&self, seq: u64) -> bool {
-        self.acked.contains(&seq) || self.dead.contains(&seq)
+        self.settled.contains(&seq)
     }
 
     fn judge_delivery(&mut self, seq: u64, lease: &mortarmq_delivery::Leased, command: u64) {
@@ -262,8 +311,13 @@ impl Witness {
             broken.push("P6 settled is final");
         }
         let before = self.deliveries.get(&seq).and_then(|seen| seen.last());
-        let (cause, previous) = before.map_or((Cause::First, 0), |seen| (seen.ended.unwrap_or(Cause::First), seen.id));
-        if (cause, previous) != (lease.cause, lease.previous.get()) {
+        let expected = match before.map(|seen| (seen.ended, seen.id)) {
+            None => Some((Cause::First, 0)),
+            Some((Some(End::Failed(cause)), id)) => Some((cause, id)),
+            Some((Some(End::Replayed), _)) => Some((Cause::Replayed, 0)),
+            Some((Some(End::Acked | End::Dead) | None, _)) => None,
+        };
+        if expected != Some((lease.cause, lease.previous.get())) {
             broken.push("P7 explained");
         }
         let key = self.key(seq);
@@ -329,11 +383,9 @@ impl Witness {
     fn judge_settle(&mut self, seq: u64, delivery: u64, word: Word, code: SettleCode, world: &World) {
         let seen = self.deliveries.get_mut(&seq).and_then(|all| all.iter_mut().find(|seen| seen.id == delivery));
         let Some(seen) = seen else { return };
-        let ended_so = match (seen.ended, word) {
-            (Some(Cause::First), Word::Ack) => self.acked.contains(&seq),
-            (Some(Cause::First), Word::Nack) => self.dead.contains(&seq),
-            (Some(cause), Word::Nack) => cause == Cause::Nacked,
-            (Some(_), Word::Ack) | (None, _) => false,
+        let ended_so = match word {
+            Word::Ack => seen.ended == Some(End::Acked),
+            Word::Nack => matches!(seen.ended, Some(End::Dead | End::Failed(Cause::Nacked))),
         };
         match code {
             SettleCode::Done if seen.settled == Some(word) => world.meet("a settle that is repeated"),
@@ -349,8 +401,8 @@ impl Witness {
         let Some(path) = state.paths.get(&PATH) else { return };
         let books = state.books(path);
         let stored = self.keys.len() as u64;
-        let (acked, dead) = (self.acked.len() as u64, self.dead.len() as u64);
-        let expected = (stored, acked, 0, dead, stored - acked - dead);
+        let depth = (stored + self.again) - (self.acked + self.dead + self.dropped);
+        let expected = (stored + self.again, self.acked, self.dropped, self.dead, depth);
         if (books.produced, books.delivered, books.dropped, books.dlq, books.depth) != expected {
             self.broken.insert("P9 balance");
         }
@@ -400,6 +452,10 @@ impl stateright::Model for World {
         if moment.shard.state().next_due().is_some() {
             actions.push(Action::Wait);
         }
+        if self.operator {
+            actions.push(Action::Purge);
+            actions.extend((1..=stored as u64 + 1).map(|to| Action::Seek { to }));
+        }
         for member in [1, 2] {
             if !moment.shard.state().paths[&PATH].members.contains_key(&MemberId::new(member)) {
                 actions.push(Action::Join { member });
@@ -446,7 +502,7 @@ impl stateright::Model for World {
                 partition.passed_over() > stirs && partition.in_flight() > 0
             }),
             Property::<Self>::sometimes("all messages are acked", |world, moment| {
-                moment.witness.acked.len() == world.messages.len()
+                moment.witness.acked == world.messages.len() as u64
             }),
         ]
     }
@@ -497,6 +553,7 @@ fn p3_to_p9_hold_in_every_history_of_three_messages_and_two_members() {
         settings: &[(Setting::LeaseMs, 1000), (Setting::MaxAttempts, 2), (Setting::RetryBackoffBaseMs, 0)],
         steps: steps(),
         deliveries: 5,
+        operator: false,
         met: Mutex::default(),
     };
     let must_meet = [
@@ -517,7 +574,21 @@ fn p8_holds_in_every_history_in_which_a_message_is_delayed() {
         settings: &[(Setting::LeaseMs, 1000), (Setting::MaxAttempts, 0), (Setting::RetryBackoffBaseMs, 300)],
         steps: steps(),
         deliveries: 4,
+        operator: false,
         met: Mutex::default(),
     };
     search("three messages, the first delayed", world, &["a message that is given back with its key"]);
+}
+
+#[test]
+fn p4_to_p9_hold_in_every_history_in_which_an_operator_moves_the_path() {
+    let world = World {
+        messages: &[(b"a", 0), (b"a", 0), (b"", 0)],
+        settings: &[(Setting::LeaseMs, 1000), (Setting::MaxAttempts, 2), (Setting::RetryBackoffBaseMs, 0)],
+        steps: steps() - 2,
+        deliveries: 3,
+        operator: true,
+        met: Mutex::default(),
+    };
+    search("three messages, purged and moved", world, &["a dead letter", "a message that is owed once more"]);
 }
