@@ -1,8 +1,8 @@
 //! Holds the shard against the model: every pair of every path, every counter (P9), and when it next has to be woken.
 
 use crate::model::{Fate, Model, Obligation, Open, Path, Stands, Verdict, allowed};
-use mortarmq_delivery::{Books, Entry, Grant, PathPartition};
-use mortarmq_shard::State;
+use mortarmq_delivery::{Books, DuePosition, Entry, Grant, PathPartition};
+use mortarmq_shard::{Effect, State};
 use mortarmq_types::{Cause, ClusterTime, DropReason, KeyHash, PathId, Seq};
 
 /// Whether they are the same. Where the model knows only a range, it learns the value.
@@ -50,6 +50,12 @@ fn compare_path(model: &mut Model, state: &State, id: PathId) -> Verdict {
         let in_partition = |text: String| format!("partition {number}: {text}");
         compare_pairs(path, number, partition, |seq| schedule.schedule.due_of(seq), last).map_err(in_partition)?;
         compare_counters(path, number, partition, key, last).map_err(in_partition)?;
+        for member in found.members.keys() {
+            let resent: Vec<_> = partition.held_by(*member).map(|(seq, _)| seq.get()).collect();
+            let leases = path.partitions[number].leases().filter(|(_, lease)| lease.member == *member);
+            let held: Vec<_> = leases.map(|(seq, _)| seq).collect();
+            allowed!(resent == held, "wire rule 6: a resume sends {resent:?} again, {member} holds {held:?}");
+        }
         let floor = path.partitions[number].unsettled().map(|(seq, _)| seq).next().unwrap_or(last.get() + 1);
         let found = schedule.floor(partition).get();
         allowed!(found == floor, "partition {number}: floor {found}, expected {floor}");
@@ -163,6 +169,23 @@ fn ready(obligation: &Obligation, in_order: bool, key: impl Fn(u64) -> KeyHash) 
     };
     let waiting = obligation.unsettled().filter(|(_, open)| open.offered && open.stands == Stands::Waiting);
     waiting.filter(|(seq, _)| is_free(*seq)).count() as u64
+}
+
+/// Whoever waits for messages is told when some can be had: a path when its messages come free, a topic when some fall due.
+pub(crate) fn compare_words(before: &State, after: &State, effects: &[Effect]) -> Verdict {
+    let ready = |path: &mortarmq_shard::Path| path.partitions.iter().map(PathPartition::ready_messages).sum::<u64>();
+    for (id, path) in &after.paths {
+        let was_ready = before.paths.get(id).map_or(0, ready);
+        let told = effects.contains(&Effect::PathMoved(*id));
+        allowed!(told || ready(path) <= was_ready, "P4: messages of path {id} came free, and nobody is told");
+    }
+    for (id, topic) in &after.topics {
+        let due = |at: DuePosition| before.time < at.due && at.due <= after.time;
+        let fell_due = topic.partitions.iter().any(|partition| partition.schedule.places().any(due));
+        let told = topic.paths.is_empty() || effects.contains(&Effect::TopicMoved(*id));
+        allowed!(told || !fell_due, "P4: messages of topic {id} fell due, and nobody is told");
+    }
+    Ok(())
 }
 
 /// Nothing that has a time is slept over, and nobody is woken for nothing.

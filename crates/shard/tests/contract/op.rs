@@ -119,8 +119,8 @@ impl Op {
         vec![create(random, 0), create(random, 2), join(1), join(2)]
     }
 
-    /// One message of a key is leased, then ten thousand of the key come and are passed over.
-    pub(crate) fn hot_key() -> Vec<Self> {
+    /// One message of a key is leased, then so many thousands of the key come and are passed over.
+    pub(crate) fn hot_key(thousands: usize) -> Vec<Self> {
         let record = Record { key: b"a", size: 2, times: Times::default() };
         let publish = |count: usize| Self::Publish {
             topic: 0,
@@ -141,8 +141,30 @@ impl Op {
         let purge = Self::DeleteGroup { path: 0 };
         let deliver = || Self::Deliver { member: 0, grant: HOT, messages: 2, stretch: 2 };
         let mut ops = vec![purge, join, publish(1), deliver()];
-        ops.extend((0..10).map(|_| publish(1010)));
-        ops.extend((0..10).map(|_| deliver()));
+        ops.extend((0..thousands).map(|_| publish(1010)));
+        ops.extend((0..thousands).map(|_| deliver()));
+        ops
+    }
+
+    /// Moves of the path that [`Self::hot_key`] left, each over thousands of messages.
+    pub(crate) fn moves_of_thousands() -> Vec<Self> {
+        let seek = |seq: u64| Self::Seek { path: 0, target: SeekTarget::At(vec![(Partition::ZERO, Seq::new(seq))]) };
+        let deliver = || Self::Deliver { member: 0, grant: HOT, messages: 2, stretch: 2 };
+        let fill = || [deliver(), deliver(), deliver(), deliver()];
+        let nack = Self::Settle {
+            path: 0,
+            items: vec![(Pick::Live(0), SettleKind::Nack { delay_ms: 0, error: String::new() })],
+        };
+        let back_over_what_waits = [seek(1000), seek(500), seek(1)];
+        let forwards = [seek(2500), seek(5000)];
+        let mut ops = Vec::from(back_over_what_waits);
+        ops.extend(fill());
+        ops.extend(forwards);
+        ops.push(seek(1));
+        ops.extend(fill());
+        ops.extend([nack, Self::Purge { path: 0 }, seek(1)]);
+        ops.extend(fill());
+        ops.push(Self::DeleteGroup { path: 0 });
         ops
     }
 
@@ -381,7 +403,7 @@ fn stretch_of(model: &Model, path: PathId, pick: u64) -> Option<Stretch> {
         2 => position + 1,
         _ => position,
     };
-    let last = messages.last().min(first + 8);
+    let last = messages.last().min(first + if messages.last() > 1000 { 1000 } else { 8 });
     let fact = |seq: u64| {
         let message = messages.get(seq);
         Fact { key_hash: message.key, size_bytes: message.size, expires_at_ms: message.expiry }
