@@ -32,6 +32,7 @@ const CASES_THAT_MATTER: &[&str] = &[
     "seek forwards that drops",
     "seek backwards that replays",
     "seek backwards while leased",
+    "seek backwards with messages settled above",
     "resume with deliveries out",
     "image taken and gone on from",
 ];
@@ -202,7 +203,11 @@ fn step(seed: u64, ops: &[u64]) -> Step {
         _ => Advance::Ms(random.one_of(&[1000, 1000, 700_000, 90_000_000])),
     };
     let gap_ms = if random.below(12) == 0 { random.below(1500) } else { 0 };
-    Step { advance, gap_ms, image: random.below(8) == 0, ops: ops.iter().map(|seed| Op::of(*seed)).collect() }
+    let ops = match random.below(16) {
+        0 => Op::back_twice(random.next()),
+        _ => ops.iter().map(|seed| Op::of(*seed)).collect(),
+    };
+    Step { advance, gap_ms, image: random.below(8) == 0, ops }
 }
 
 fn history() -> impl Strategy<Value = (u64, Vec<Step>)> {
@@ -227,7 +232,7 @@ pub(crate) fn from_environment(name: &str, default: u64) -> u64 {
 #[test]
 fn p3_to_p10_the_shard_and_the_model_agree_on_every_answer_delivery_and_counter() {
     let seed = from_environment("MORTARMQ_SEED", 1);
-    let cases = from_environment("MORTARMQ_CASES", 1200);
+    let cases = from_environment("MORTARMQ_CASES", 1400);
     let config = ProptestConfig {
         cases: u32::try_from(cases).expect("fewer than 2^32 cases"),
         failure_persistence: None,

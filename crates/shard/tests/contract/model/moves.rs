@@ -88,15 +88,21 @@ impl Model {
     fn go_back(&mut self, id: PathId, number: usize, to: u64) -> u64 {
         let obligation = &mut self.paths.get_mut(&id).expect("the caller knows it").partitions[number];
         let mut replayed = 0;
+        let above = obligation.position;
+        let mut settled_above = false;
         for (seq, pair) in obligation.pairs.range_mut(to..obligation.offered_to) {
             if pair.open.is_none() {
                 pair.open = Some(Open::new());
+                settled_above |= *seq >= above;
                 replayed += 1;
                 self.told.push(Told::new(id, number, LedgerKind::Replayed, *seq, 0));
             }
         }
         obligation.position = to;
         let is_leased = obligation.unsettled().any(|(_, open)| matches!(open.stands, Stands::Leased(_)));
+        if settled_above {
+            self.reach("seek backwards with messages settled above");
+        }
         if replayed > 0 {
             self.reach("seek backwards that replays");
             if is_leased {
