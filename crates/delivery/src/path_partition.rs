@@ -15,12 +15,13 @@
 //!    delivery is younger than the one before, and no two live deliveries have one number (P7).
 //! 9. What is remembered of settles is consistent in itself, and names no live delivery (P6).
 //! 10. The held entries are exactly those among the held; each was delivered before (failure rule 3).
-//! 11. What is marked as settled ahead lies between the position and the end of the replay and has no entry; with the
-//!     entries there it is what the position will skip.
+//! 11. What is marked as settled ahead lies at or above the position, was published, and has no entry; with the entries
+//!     there it is what the position will skip.
 //! 12. The leased keys are exactly the keyed messages whose lease was granted in key order.
 //! 13. The delayed messages that were skipped are as many as stand in the partition's schedule behind the due position, from
 //!     the due start to below the position, and have no entry (P4, P9). [`PathPartition::check_delayed`] asserts it: the
 //!     schedule is not part of this state. The due start lies between the start and the position.
+//! 14. What has a source has an entry: a redriven message until it is settled.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -56,7 +57,8 @@ pub struct PathPartition {
     /// The highest position ever; it never goes back (P10). From the position up to here, what has no entry and is not
     /// marked as settled is replayed.
     pub(crate) replay_end: Seq,
-    /// Messages above the position that were settled since it moved back: they are not replayed.
+    /// Messages above the position that are settled: since it moved back, or one by one before they were ever offered. They
+    /// are skipped.
     pub(crate) settled_ahead: OrdSet<Seq>,
     /// How many messages the position will skip: those marks, and the entries above it.
     pub(crate) ahead: u64,
@@ -87,6 +89,11 @@ pub struct PathPartition {
     pub(crate) holders: BTreeSet<(MemberId, Seq)>,
     /// What cannot be read.
     pub(crate) held: BTreeSet<Seq>,
+    /// Where the bytes of redriven messages lie: their dead letters, by sequence in the partition of the same number of the
+    /// dead-letter topic.
+    pub(crate) sources: OrdMap<Seq, Seq>,
+    /// Dead letters that were sources and are not any more, until the caller takes them.
+    pub(crate) freed: Vec<Seq>,
     /// Settles that may be repeated.
     pub(crate) runs: Runs,
     /// Messages that were acked.
@@ -126,6 +133,8 @@ impl PathPartition {
             deadlines: BTreeSet::new(),
             holders: BTreeSet::new(),
             held: BTreeSet::new(),
+            sources: OrdMap::new(),
+            freed: Vec::new(),
             runs: Runs::default(),
             delivered: 0,
             dropped_by: [0; DropReason::ALL.len()],
@@ -323,11 +332,12 @@ impl PathPartition {
     /// The message, if one that is not due for the path was offered all the same.
     pub fn skipped(&self, schedule: impl Iterator<Item = DuePosition>) -> Result<u64, Seq> {
         let mut count = 0;
-        for at in schedule.filter(|at| self.is_delayed(at.due, at.seq)) {
+        for at in schedule.filter(|at| *at > self.due_position) {
             if self.entries.contains_key(&at.seq) || self.settled_ahead.contains(&at.seq) {
                 return Err(at.seq);
             }
-            count += u64::from(at.seq < self.position);
+            // What lies below the due start is nothing to this path, until it is set back.
+            count += u64::from((self.due_start..self.position).contains(&at.seq));
         }
         Ok(count)
     }
@@ -348,12 +358,14 @@ impl PathPartition {
         let is_in_place = self.start <= due_start && due_start <= position;
         assert!(is_in_place, "invariant 13: the due start {due_start} lies outside of {}..={position}", self.start);
         let marks = self.settled_ahead.len();
-        let in_place = self.settled_ahead.range(position..replay_end).count();
-        assert_eq!(in_place, marks, "invariant 11: a mark lies outside of {position}..{replay_end}");
+        let in_place = self.settled_ahead.range(position..end).count();
+        assert_eq!(in_place, marks, "invariant 11: a mark lies outside of {position}..{end}");
         let is_owed = self.settled_ahead.iter().find(|seq| self.entries.contains_key(*seq));
         assert_eq!(is_owed, None, "invariant 11, P6: a message is both settled and owed");
         let skipped = (marks + self.entries.range(position..).count()) as u64;
         assert_eq!(self.ahead, skipped, "invariant 11: messages that the position will skip");
+        let sourceless = self.sources.keys().find(|seq| !self.entries.contains_key(*seq));
+        assert_eq!(sourceless, None, "invariant 14: a dead letter is kept for a message that is settled");
         if let Some(moving) = &self.moving {
             moving.check(position, end);
         }
@@ -444,9 +456,11 @@ impl PathPartition {
         self.entries.get(&seq).unwrap_or_else(|| panic!("an index names message {seq}, which has no entry"))
     }
 
-    /// Takes out a message that is settled. Above the position it leaves a mark, so that it is not replayed (P6).
+    /// Takes out a message that is settled. Above the position it leaves a mark, so that it is not replayed (P6); if it was
+    /// redriven, its dead letter is needed no more.
     pub(crate) fn remove(&mut self, seq: Seq) -> Entry {
         let entry = self.entries.remove(&seq).unwrap_or_else(|| panic!("P6: message {seq} is settled and not there"));
+        self.freed.extend(self.sources.remove(&seq));
         if seq >= self.position {
             self.settled_ahead.insert(seq);
         }

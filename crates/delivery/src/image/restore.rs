@@ -76,13 +76,16 @@ impl PathPartition {
 
     /// Checks that every message up to what was offered is settled, unsettled, or to be replayed, and counted once (P9).
     fn check_balance(&self) -> Result<(), ImageError> {
-        // Each is at most a quarter of what 64 bits hold, and `ahead` counts messages between position and replay_end.
+        // Each is at most a quarter of what 64 bits hold, and `ahead` counts messages from the position on.
         let dropped = self.dropped_by.iter().sum::<u64>();
         let settled = u128::from(self.delivered) + u128::from(dropped) + u128::from(self.dlq);
-        let owed = u128::from(self.replay_end.above(self.position) - self.ahead)
+        // What was settled before it was ever offered lies behind all that this counts.
+        let beyond = self.settled_ahead.range(self.replay_end..).count() as u64;
+        let owed = u128::from(self.replay_end.above(self.position) - (self.ahead - beyond))
             + self.entries.len() as u128
             + u128::from(self.delayed);
-        if settled + owed != u128::from(self.replay_end.above(self.start)) + u128::from(self.again) {
+        let produced = u128::from(self.replay_end.above(self.start)) + u128::from(self.again) + u128::from(beyond);
+        if settled + owed != produced {
             return Err(ImageError::Field { field: "delivered", found: self.delivered });
         }
         Ok(())
@@ -110,17 +113,15 @@ impl PathPartition {
     }
 }
 
-/// Whether a message that was acked by this delivery is owed once more: nothing of its deliveries is older than that ack.
+/// Whether a message that was acked by this delivery is owed once more: nothing of its deliveries is older than that ack. One
+/// that was redriven follows the delivery that it died by, and may have been replayed and acked since.
 fn came_back(entry: &Entry, acked: DeliveryId) -> bool {
     let is_later = entry.lease().is_none_or(|lease| lease.delivery_id > acked);
     let past_is_later = match entry.cause {
-        Cause::Replayed => true,
-        Cause::First
-        | Cause::LeaseExpired
-        | Cause::Nacked
-        | Cause::ConsumerLost
-        | Cause::Released
-        | Cause::Redriven => entry.previous > acked,
+        Cause::Replayed | Cause::Redriven => true,
+        Cause::First | Cause::LeaseExpired | Cause::Nacked | Cause::ConsumerLost | Cause::Released => {
+            entry.previous > acked
+        }
     };
     is_later && past_is_later
 }

@@ -85,8 +85,9 @@ fn check_finds_a_replay_that_is_not_what_it_was() {
     };
     found("invariant 11: messages", |path| path.ahead -= 1);
     found("invariant 11: messages", |path| _ = path.settled_ahead.insert(seq(2)));
-    found("invariant 11: a mark", |path| _ = path.settled_ahead.insert(seq(9)));
+    found("invariant 11: a mark", |path| _ = path.settled_ahead.insert(seq(22)));
     found("invariant 11, P6", |path| _ = path.settled_ahead.insert(seq(3)));
+    found("invariant 14", |path| _ = path.sources.insert(seq(2), seq(1)));
     found("invariant 12", |path| path.leased_keys.clear());
     found("invariant 12", |path| _ = path.leased_keys.insert((KeyHash::new(1), seq(9))));
     found("a move", |path| path.moving = Some(Moving { kind: MoveKind::Backwards, to: seq(1), from: seq(1) }));

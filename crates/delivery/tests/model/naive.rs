@@ -435,6 +435,7 @@ impl Model {
             previous: DeliveryId::new(previous),
             size_bytes: message.fact.size_bytes,
             deadline: LeaseTime::new(deadline),
+            source: None,
         };
         if leased.cause != Cause::First {
             self.retries.push(leased.cause);
@@ -641,6 +642,7 @@ impl Model {
             key_hash: message.fact.key_hash,
             size_bytes: message.fact.size_bytes,
             end,
+            source: None,
         }
     }
 }

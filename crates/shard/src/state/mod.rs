@@ -9,11 +9,13 @@
 //! 6. The delay timer of each partition is when its messages next fall due of which nobody was told; the delayed messages of
 //!    all partitions are counted.
 //! 7. A dead-letter topic has a source with as many partitions and a group `default`; no path of it has a limit of attempts.
+//! 8. The pinned dead letters of a topic are exactly the sources of its paths' redriven messages, each of one.
 //!
 //! An image of the state shares what grows with the work: topics and their partitions stand behind `Arc`, so do the
 //! buckets and lines of producers; facts, unsettled messages and runs of settles are persistent collections. What changes
 //! while the image lives is copied first, piece by piece: no step of the loop pays for a whole.
 
+pub(crate) mod pins;
 pub mod timers;
 
 use crate::dead_letter::DEAD_LETTER_GROUP;
@@ -22,6 +24,7 @@ use crate::names::{dead_letter_name, source_name};
 use crate::producer::Producers;
 use crate::schedule::Schedule;
 use crate::settings::{Defaults, GroupSettings, Setting, TopicSettings};
+use imbl::OrdMap;
 use mortarmq_delivery::{Books, DuePosition, Now, PathPartition};
 use mortarmq_types::{
     Cause, ClusterTime, CommitIndex, DeliveryId, Epoch, LeaseTime, MemberId, Partition, PathId, Position, Seq,
@@ -107,6 +110,8 @@ pub struct PartitionState {
     pub facts: FactWindow,
     /// What was published with a delay and has not fallen due for every path.
     pub schedule: Schedule,
+    /// Dead letters that hold the bytes of a redriven message, each with the path that owes it. Their segments stay.
+    pub(crate) pins: OrdMap<Seq, PathId>,
 }
 
 /// One consumer group on one topic: a durable obligation.
@@ -223,8 +228,10 @@ impl State {
         self.paths.get_mut(&id)
     }
 
-    /// Sets the timer of one place from what its path has due.
+    /// Sets the timer of one place from what its path has due, and frees the dead letters that it needs no more. Whoever
+    /// changes what a path has in a partition calls it.
     pub(crate) fn retime(&mut self, path: PathId, partition: Partition) {
+        self.unpin_freed(path, partition);
         let due = self
             .paths
             .get(&path)
@@ -279,6 +286,7 @@ impl State {
             }
             assert_eq!(dead_letters_fault(topic, &self.topics, &self.names, &self.paths), None, "invariant 7");
         }
+        self.check_pins();
         assert!(self.topics.keys().all(|incarnation| *incarnation <= self.last_topic), "invariant 2");
         assert!(self.paths.keys().all(|path| *path <= self.last_path), "invariant 2");
         for (id, path) in &self.paths {
