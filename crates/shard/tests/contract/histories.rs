@@ -34,6 +34,10 @@ const CASES_THAT_MATTER: &[&str] = &[
     "seek backwards while leased",
     "seek backwards with messages settled above",
     "resume with deliveries out",
+    "redrive",
+    "redrive while its key is leased",
+    "redriven message that dies again",
+    "dead letter that is dropped by itself",
     "image taken and gone on from",
 ];
 
@@ -191,7 +195,8 @@ fn begin(seed: u64) -> Result<Life, String> {
     Ok(life)
 }
 
-fn step(seed: u64, ops: &[u64]) -> Step {
+/// One step, or several that lead to something rare.
+fn steps(seed: u64, ops: &[u64]) -> Vec<Step> {
     let random = &mut Random::of(seed);
     let advance = match random.below(100) {
         0..62 => Advance::Ms(0),
@@ -203,22 +208,24 @@ fn step(seed: u64, ops: &[u64]) -> Step {
         _ => Advance::Ms(random.one_of(&[1000, 1000, 700_000, 90_000_000])),
     };
     let gap_ms = if random.below(12) == 0 { random.below(1500) } else { 0 };
-    let ops = match random.below(16) {
-        0 => Op::back_twice(random.next()),
-        _ => ops.iter().map(|seed| Op::of(*seed)).collect(),
-    };
-    Step { advance, gap_ms, image: random.below(8) == 0, ops }
+    let image = random.below(8) == 0;
+    let at_once = |ops| Step { advance: Advance::Ms(0), gap_ms: 0, image: false, ops };
+    match random.below(24) {
+        0 => vec![Step { advance, gap_ms, image, ops: Op::back_twice(random.next()) }],
+        1 => Op::back_from_death(random.next()).into_iter().map(at_once).collect(),
+        _ => vec![Step { advance, gap_ms, image, ops: ops.iter().map(|seed| Op::of(*seed)).collect() }],
+    }
 }
 
-fn history() -> impl Strategy<Value = (u64, Vec<Step>)> {
+fn history() -> impl Strategy<Value = (u64, Vec<Vec<Step>>)> {
     let ops = prop_oneof![3 => vec(any::<u64>(), 1..=1), 1 => vec(any::<u64>(), 0..=5)];
-    let step = (any::<u64>(), ops).prop_map(|(seed, ops)| step(seed, &ops));
+    let step = (any::<u64>(), ops).prop_map(|(seed, ops)| steps(seed, &ops));
     (any::<u64>(), vec(step, 0..=120))
 }
 
-fn live(seed: u64, steps: &[Step]) -> Result<BTreeMap<&'static str, u64>, String> {
+fn live(seed: u64, steps: &[Vec<Step>]) -> Result<BTreeMap<&'static str, u64>, String> {
     let mut life = begin(seed)?;
-    for (number, step) in steps.iter().enumerate() {
+    for (number, step) in steps.iter().flatten().enumerate() {
         life.step(step).map_err(|text| format!("step {number}: {text}"))?;
     }
     Ok(life.model.reached)
@@ -252,7 +259,8 @@ fn p3_to_p10_the_shard_and_the_model_agree_on_every_answer_delivery_and_counter(
     match result {
         Ok(()) => {}
         Err(TestError::Fail(reason, (begin, steps))) => {
-            let steps: Vec<String> = steps.iter().enumerate().map(|(n, step)| format!("{n}: {step:?}")).collect();
+            let steps: Vec<String> =
+                steps.iter().flatten().enumerate().map(|(n, step)| format!("{n}: {step:?}")).collect();
             panic!("MORTARMQ_SEED={seed}: {reason}\nbegins with {begin}\n{}", steps.join("\n"));
         }
         Err(error) => panic!("MORTARMQ_SEED={seed}: {error}"),

@@ -4,7 +4,7 @@
 use crate::model::{Model, Stands};
 use crate::random::Random;
 use mortarmq_delivery::Fact;
-use mortarmq_shard::command::{CreateTopic, Deliver, EndMember, ResumeMember, Settle};
+use mortarmq_shard::command::{CreateTopic, Deliver, DropDead, EndMember, Letter, Redrive, ResumeMember, Settle};
 use mortarmq_shard::record::NewRecord;
 use mortarmq_shard::{
     BatchBuilder, Command, Grant, JoinGroup, PublishRunBuilder, SeekTarget, Setting, SettingsPatch, SettleItem,
@@ -34,6 +34,8 @@ pub(crate) enum Op {
     Purge { path: u64 },
     Seek { path: u64, target: SeekTarget },
     DeleteGroup { path: u64 },
+    Redrive { topic: u64, partition: Partition, letters: Vec<u64> },
+    DropDead { topic: u64, partition: Partition, letters: Vec<u64> },
 }
 
 /// Which producer number a publish carries.
@@ -92,6 +94,10 @@ impl Op {
             87..90 => Self::Resume { member: any, secret: random.below(4) },
             90..94 => Self::Seek { path: any, target: target(random) },
             94 => Self::Purge { path: any },
+            96 => Self::Redrive { topic: any, partition: partition(random), letters: picks(random) },
+            95 if random.below(2) == 0 => {
+                Self::DropDead { topic: any, partition: partition(random), letters: picks(random) }
+            }
             97 if random.below(2) == 0 => Self::DeleteGroup { path: any },
             98 if random.below(3) == 0 => Self::DeleteTopic { name: random.below(5) },
             99 => Self::CreateTopic { name: random.below(4), settings: settings(random, true) },
@@ -115,6 +121,24 @@ impl Op {
         };
         let items = (0..3).map(|_| (Pick::Live(random.below(1 << 16)), kind(random))).collect();
         vec![back(random), Self::Settle { path, items }, back(random)]
+    }
+
+    /// Messages die, others of their keys go out, and an operator brings the dead back: four batches.
+    pub(crate) fn back_from_death(seed: u64) -> Vec<Vec<Self>> {
+        let random = &mut Random::of(seed);
+        let deliver = |messages| Self::Deliver { member: 0, grant: HOT, messages, stretch: 2 };
+        let reject = |random: &mut Random| {
+            let kind = SettleKind::DeadLetter { error: String::new() };
+            let pick = random.below(1 << 16);
+            (if random.below(2) == 0 { Pick::FirstOfKey(pick) } else { Pick::Live(pick) }, kind)
+        };
+        let die = Self::Settle { path: 0, items: (0..3).map(|_| reject(random)).collect() };
+        let redrive = |number, letters| Self::Redrive { topic: 0, partition: Partition::new(number), letters };
+        let mut back = vec![redrive(0, picks(random)), redrive(1, picks(random))];
+        if random.below(4) == 0 {
+            back.insert(0, Self::DropDead { topic: 0, partition: partition(random), letters: picks(random) });
+        }
+        vec![vec![deliver(20)], vec![die], vec![deliver(random.one_of(&[1, 3, 20]))], back]
     }
 
     /// What every history begins with: two topics, and a group with two members on the first.
@@ -243,6 +267,17 @@ impl Op {
             Self::Purge { path } => Command::PurgePath { path: pick_path(model, *path) },
             Self::Seek { path, target } => Command::SeekPath { path: pick_path(model, *path), target: target.clone() },
             Self::DeleteGroup { path } => Command::DeleteGroup { path: pick_path(model, *path) },
+            Self::Redrive { topic, partition, letters } => {
+                let (topic, partition) = (pick_letters(model, *topic), *partition);
+                let letter = |pick: &u64| letter_of(model, topic, partition, *pick);
+                Command::Redrive(Redrive { topic, partition, letters: letters.iter().filter_map(letter).collect() })
+            }
+            Self::DropDead { topic, partition, letters } => {
+                let (topic, partition) = (pick_letters(model, *topic), *partition);
+                let seq =
+                    |pick: &u64| letter_of(model, topic, partition, *pick).map_or(Seq::new(pick % 12), |it| it.seq);
+                Command::DropDead(DropDead { topic, partition, seqs: letters.iter().map(seq).collect() })
+            }
         };
         builder.add(&command);
     }
@@ -271,6 +306,28 @@ fn topic_name(pick: u64) -> String {
 fn pick_topic(model: &Model, pick: u64) -> TopicIncarnation {
     let found = if pick % 50 == 49 { None } else { mostly_first(pick / 50, model.topics.keys().copied()) };
     found.unwrap_or(TopicIncarnation::new(77))
+}
+
+fn picks(random: &mut Random) -> Vec<u64> {
+    (0..1 + random.below(3)).map(|_| random.below(1 << 16)).collect()
+}
+
+/// Mostly a topic of dead letters.
+fn pick_letters(model: &Model, pick: u64) -> TopicIncarnation {
+    let topics = model.topics.iter().filter(|(_, topic)| topic.holds_dead_letters()).map(|(id, _)| *id);
+    let found = if pick % 50 == 49 { None } else { mostly_first(pick / 50, topics) };
+    found.unwrap_or_else(|| pick_topic(model, pick))
+}
+
+/// A dead letter, mostly one that was not redriven.
+fn letter_of(model: &Model, topic: TopicIncarnation, partition: Partition, pick: u64) -> Option<Letter> {
+    let messages = model.topics.get(&topic)?.partitions.get(partition.index())?;
+    let book = model.path_of(topic, "default").and_then(|path| model.paths.get(&path));
+    let is_open = |seq: &u64| book.is_some_and(|book| book.partitions[partition.index()].open(*seq).is_some());
+    let open = messages.origins.keys().copied().filter(is_open);
+    let any = || nth(pick / 5, messages.origins.keys().copied());
+    let seq = if pick.is_multiple_of(5) { any() } else { nth(pick / 5, open).or_else(any) };
+    model.letter(topic, partition, seq?).ok()
 }
 
 fn pick_path(model: &Model, pick: u64) -> PathId {

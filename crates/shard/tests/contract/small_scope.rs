@@ -254,7 +254,7 @@ impl Witness {
                 return self.end_life(seq);
             }
             LedgerKind::Replayed => return self.begin_life(seq, world),
-            LedgerKind::Leased(_) | LedgerKind::Extended => return,
+            LedgerKind::Leased(_) | LedgerKind::Extended | LedgerKind::Redriven => return,
         };
         if self.live(seq).map(|seen| seen.id) != Some(id) {
             self.broken.insert("P6 settled is final");

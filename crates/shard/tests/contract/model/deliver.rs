@@ -204,7 +204,8 @@ impl InPartition<'_> {
             };
             let Some(seq) = next else { break };
             let message = self.messages.get(seq);
-            if message.has_expired(call.now) {
+            let is_redriven = self.obligation.open(seq).is_some_and(|open| open.source.is_some());
+            if !is_redriven && message.has_expired(call.now) {
                 self.expire(seq, call);
             } else if call.room.fits(message.size) {
                 leased.push(self.grant(seq, message, call));
@@ -376,6 +377,7 @@ impl InPartition<'_> {
             previous: DeliveryId::new(previous),
             size_bytes: message.size,
             deadline: LeaseTime::new(deadline),
+            source: open.source.map(Seq::new),
         }
     }
 }

@@ -1,5 +1,6 @@
 //! What a command is seen to do beside its answer: what the ledger hears, and which dead letters are made.
 
+use super::redrive::Origin;
 use super::{Message, Messages, Model, Obligation, Pair, Path, Topic, Verdict, allowed};
 use mortarmq_shard::ledger::LedgerKind;
 use mortarmq_shard::{CopyEffect, Effect, GroupSettings, Setting, SettingsPatch, TopicSettings};
@@ -90,22 +91,28 @@ impl Model {
 
     /// Stores a dead letter where it was put, if it is owed and that is its place.
     fn dead_letter(&mut self, copy: &CopyEffect) -> Verdict {
-        let is_it = |dead: &super::ends::DeadMessage, model: &Self| {
-            let path = &model.paths[&dead.path];
-            let name = format!("{}/{}", model.topics[&path.topic].name, path.group);
-            (path.topic, dead.partition, dead.seq)
-                == (copy.from.topic, copy.from.partition.index(), copy.from.seq.get())
-                && name == copy.envelope.path
+        let envelope = &copy.envelope;
+        let (partition, seq) = (envelope.partition.index(), envelope.seq.get());
+        let is_it = |dead: &super::ends::DeadMessage| {
+            (dead.path, dead.partition, dead.seq) == (envelope.path_id, partition, seq)
         };
-        let place = self.deaths.iter().position(|dead| is_it(dead, self));
+        let place = self.deaths.iter().position(is_it);
         let Some(place) = place else { return Err(format!("P4: a dead letter of what did not die: {copy:?}")) };
         let dead = self.deaths.remove(place);
-        let envelope = &copy.envelope;
-        let same = (envelope.partition.index(), envelope.seq.get(), envelope.attempts.get(), envelope.reason)
-            == (dead.partition, dead.seq, dead.attempts, dead.reason);
-        allowed!(same && envelope.error == dead.error, "the dead letter of {dead:?} says {envelope:?}");
-        let source = self.topics[&copy.from.topic].partitions[dead.partition].get(dead.seq);
-        let target = self.dead_letters_of(copy.from.topic);
+        let path = &self.paths[&dead.path];
+        let topic = path.topic;
+        let name = format!("{}/{}", self.topics[&topic].name, path.group);
+        let said = (&envelope.path, envelope.attempts.get(), envelope.reason, &envelope.error, envelope.delivery.get());
+        let expected = (&name, dead.attempts, dead.reason, &dead.error, dead.delivery);
+        allowed!(said == expected, "the dead letter of {dead:?} says {envelope:?}");
+        let source = self.topics[&topic].partitions[dead.partition].get(dead.seq);
+        let target = self.dead_letters_of(topic);
+        let from = (copy.from.topic, copy.from.partition.index(), copy.from.seq.get(), copy.unwraps);
+        let expected = match dead.source {
+            Some(letter) => (target, dead.partition, letter, true),
+            None => (topic, dead.partition, dead.seq, false),
+        };
+        allowed!(from == expected, "the dead letter of {dead:?} is copied from {from:?}, expected {expected:?}");
         let added: usize = header_lengths(&envelope.path, &dead);
         let size = source.size + u32::try_from(added).expect("small");
         let stored = &self.topics[&target].partitions[dead.partition];
@@ -114,6 +121,9 @@ impl Model {
         let expected = (target, dead.partition, seq, source.key, size);
         allowed!(found == expected, "the dead letter of {dead:?} is {found:?}, expected {expected:?}");
         self.store(target, Partition::from_index(dead.partition), Message { key: source.key, size, due: 0, expiry: 0 });
+        let origin = Origin { path: dead.path, seq: dead.seq, delivery: dead.delivery, size: source.size };
+        let stored = &mut self.topics.get_mut(&target).expect("found or made").partitions[dead.partition];
+        stored.origins.insert(seq, origin);
         Ok(())
     }
 
@@ -172,7 +182,7 @@ impl Model {
 impl Topic {
     pub(super) fn new(name: String, settings: TopicSettings) -> Self {
         let partitions = usize::try_from(settings.get(Setting::Partitions)).expect("small");
-        let empty = Messages { list: Vec::new(), known_from: 1 };
+        let empty = Messages { list: Vec::new(), origins: BTreeMap::new(), known_from: 1 };
         Self { name, settings, partitions: vec![empty; partitions], lines: BTreeMap::new(), last_turn: None }
     }
 }
@@ -186,6 +196,8 @@ fn header_lengths(path: &str, dead: &super::ends::DeadMessage) -> usize {
         ("mortarmq-dlq-attempts", dead.attempts.to_string()),
         ("mortarmq-dlq-reason", dead.reason.word().to_owned()),
         ("mortarmq-dlq-error", dead.error.clone()),
+        ("mortarmq-dlq-delivery", dead.delivery.to_string()),
+        ("mortarmq-dlq-path-id", dead.path.to_string()),
     ];
     headers.iter().map(|(name, value)| name.len() + value.len()).sum()
 }

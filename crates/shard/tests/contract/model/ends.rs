@@ -30,6 +30,9 @@ pub(super) struct DeadMessage {
     pub(super) attempts: u32,
     pub(super) reason: Death,
     pub(super) error: String,
+    pub(super) delivery: u64,
+    /// The dead letter that it was redriven from.
+    pub(super) source: Option<u64>,
 }
 
 impl Failure {
@@ -85,6 +88,7 @@ impl Model {
             _ => None,
         };
         if let Some(reason) = death {
+            let source = open.source;
             pair.end(Fate::Dead);
             let text = if matches!(failure, Failure::Nacked { .. } | Failure::Rejected) { error } else { "" };
             self.deaths.push(DeadMessage {
@@ -94,7 +98,12 @@ impl Model {
                 attempts,
                 reason,
                 error: text.to_owned(),
+                delivery: lease.delivery,
+                source,
             });
+            if source.is_some() {
+                self.reach("redriven message that dies again");
+            }
             self.tell_end(id, number, seq, lease, attempts, LedgerKind::Dead(reason));
             return self.reach("dead letter");
         }

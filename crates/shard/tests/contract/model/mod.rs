@@ -13,6 +13,7 @@ mod ends;
 mod groups;
 mod moves;
 mod publish;
+mod redrive;
 mod settle;
 mod stamp;
 mod topics;
@@ -77,6 +78,8 @@ pub(crate) struct Topic {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Messages {
     pub(crate) list: Vec<Message>,
+    /// Of dead letters, where each comes from.
+    pub(crate) origins: BTreeMap<u64, redrive::Origin>,
     /// What lies below was passed by every path: `Deliver` brings its facts along.
     pub(crate) known_from: u64,
 }
@@ -157,6 +160,8 @@ pub(crate) struct Open {
     pub(crate) cause: Cause,
     pub(crate) previous: u64,
     given_back: u64,
+    /// The dead letter that holds its bytes, if it was redriven.
+    pub(crate) source: Option<u64>,
     pub(crate) stands: Stands,
 }
 
@@ -246,6 +251,8 @@ impl Model {
             Command::SeekPath { path, target } => self.seek(*path, target, seen),
             Command::DeleteGroup { path } => self.delete_group(*path, seen),
             Command::ResumeMember(resume) => self.resume(resume, seen),
+            Command::Redrive(redrive) => self.redrive(redrive, seen),
+            Command::DropDead(drop) => self.drop_dead(drop, seen),
         }
     }
 
@@ -392,6 +399,7 @@ impl Open {
             cause: Cause::First,
             previous: 0,
             given_back: 0,
+            source: None,
             stands: Stands::Waiting,
         }
     }

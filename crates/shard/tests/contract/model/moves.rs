@@ -90,7 +90,8 @@ impl Model {
         let mut replayed = 0;
         let above = obligation.position;
         let mut settled_above = false;
-        for (seq, pair) in obligation.pairs.range_mut(to..obligation.offered_to) {
+        // What an operator took out before it was ever offered is among them.
+        for (seq, pair) in obligation.pairs.range_mut(to..) {
             if pair.open.is_none() {
                 pair.open = Some(Open::new());
                 settled_above |= *seq >= above;

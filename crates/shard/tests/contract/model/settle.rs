@@ -69,7 +69,7 @@ impl Model {
             pair.settles.push(Settled { delivery, word, at: now });
         }
         let attempt = pair.open.as_ref().expect("it is leased").attempt;
-        if self.topic_of(id).partitions[number].get(seq).has_expired(now) {
+        if self.has_expired(id, number, seq) {
             self.reach("settle of what lost its worth while leased");
         }
         match &item.kind {
