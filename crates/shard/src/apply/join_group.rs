@@ -17,6 +17,9 @@ pub(super) fn apply(state: &mut State, join: JoinGroup) -> Outcome {
         return Outcome::Refused(Refusal::UnknownTopic);
     };
     let existing = topic.paths.get(&join.group).copied();
+    if let Err(refusal) = check_member(state, existing, join.member) {
+        return Outcome::Refused(refusal);
+    }
     let made = match existing {
         Some(id) => compare(&state.paths[&id], &join).map(|()| id),
         None => check_attempts(topic, &join).and_then(|()| make_path(state, &join)),
@@ -90,15 +93,17 @@ fn start(policy: &StartPolicy, topic: &Topic, number: usize) -> Seq {
     }
 }
 
-fn add_member(state: &mut State, id: PathId, join: &JoinGroup) -> Outcome {
-    if state.paths[&id].members.len() >= MEMBERS_MAX {
-        return Outcome::Refused(Refusal::MemberLimit { limit: MEMBERS_MAX });
+/// Whether the member can join. Looked at before anything is made: what is refused changes nothing (P2).
+fn check_member(state: &State, existing: Option<PathId>, member: MemberId) -> Result<(), Refusal> {
+    if existing.is_some_and(|id| state.paths[&id].members.len() >= MEMBERS_MAX) {
+        return Err(Refusal::MemberLimit { limit: MEMBERS_MAX });
     }
     // A member whose leases are still being ended cannot come back: they are no longer counted as held.
-    let is_ending = state.ending.iter().any(|(path, member, _)| (*path, *member) == (id, join.member));
-    if is_ending || join.member == MemberId::ZERO {
-        return Outcome::Refused(Refusal::UnknownMember);
-    }
+    let is_ending = state.ending.iter().any(|(path, other, _)| (Some(*path), *other) == (existing, member));
+    if is_ending || member == MemberId::ZERO { Err(Refusal::UnknownMember) } else { Ok(()) }
+}
+
+fn add_member(state: &mut State, id: PathId, join: &JoinGroup) -> Outcome {
     let member = Member { secret_hash: join.secret_hash, held_messages: 0, held_bytes: 0 };
     let path = state.path_mut(id).expect("the path was found or made above");
     path.members.entry(join.member).or_insert(member);

@@ -121,6 +121,15 @@ fn stored(seq: u64, deduplicated: bool) -> Outcome {
 }
 
 #[test]
+fn p2_a_join_that_is_refused_makes_no_group() {
+    // Goal: what is refused changes nothing. Method: a member that nobody can be, in a group that does not exist.
+    let mut bench = Bench::ready();
+    let applied = bench.run(&[join("refunds", MemberId::ZERO)]);
+    assert_eq!(applied.outcomes, [Outcome::Refused(Refusal::UnknownMember)]);
+    assert_eq!(bench.shard.state().paths.len(), 1);
+}
+
+#[test]
 fn p3_a_retry_gets_the_first_answer_and_a_gap_stores_nothing() {
     let mut bench = Bench::ready();
     assert_eq!(bench.publish(1..3, b"", b"a"), [stored(1, false), stored(2, false)]);
