@@ -70,6 +70,7 @@ const RULES: PathRules = PathRules {
     backoff_base_ms: 100,
     backoff_max_ms: 1000,
     max_passed_over: 12,
+    max_acked_ahead: 0,
     max_in_flight: 0,
     max_attempts: 3,
 };
@@ -104,7 +105,8 @@ impl Life {
                 let limits =
                     LeaseLimits { messages: count, bytes: u64::MAX, steps: u32::MAX, first_may_exceed_bytes: true };
                 let (grant, granted_at) = (Grant::Push, Position::default());
-                let request = LeaseRequest { member, grant, limits, last_seq, now, granted_at };
+                let may_pass_over = true;
+                let request = LeaseRequest { member, grant, limits, may_pass_over, last_seq, now, granted_at };
                 let mut handed = Handed::default();
                 self.path.lease(&request, &RULES, messages, &mut self.last_delivery, &mut handed);
             }
