@@ -124,7 +124,7 @@ fn the_journal_of_a_small_state_stays_short_and_its_files_are_used_in_turn() {
     for first in (1..6401).step_by(16) {
         rig.ask(CONNECTION, vec![publish(topic, 9, first..first + 16, &key)]).expect("no crash");
     }
-    assert_eq!(rig.checkpoints, 3, "one for each 64 MiB");
+    assert_eq!(rig.checkpoints, 6, "one for each 32 MiB");
     let files = rig.disk.list(Path::new("data/journal")).expect("the journal's folder").len();
-    assert!(files <= 6, "{files} files for 64 MiB between checkpoints");
+    assert!(files <= 4, "{files} files of 16 MiB for 32 MiB between checkpoints");
 }

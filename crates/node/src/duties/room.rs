@@ -122,8 +122,8 @@ const fn early_checkpoint(last_bytes: u64) -> u64 {
 const RETRY_AFTER_MS: u32 = 1000;
 /// So many times what the last checkpoint took is written to the journal before the next: it adds at most a quarter to that.
 const CHECKPOINT_SHARE: u64 = 4;
-/// As much journal as one of its files has by default: a checkpoint that is taken earlier frees none.
-const EARLY_CHECKPOINT_BYTES: u64 = 64 << 20;
+/// Half as much journal as one of its files has by default: a file is free again before the second behind it begins.
+const EARLY_CHECKPOINT_BYTES: u64 = 32 << 20;
 /// Without room for a checkpoint, somebody has to make some first.
 const CHECKPOINT_RETRY_MS: u64 = 5000;
 /// By default a checkpoint after every 64 MiB of journal, which is one file.
@@ -137,7 +137,7 @@ mod tests {
     fn checkpoints_add_at_most_a_quarter_to_what_the_journal_writes() {
         for last_bytes in [0, 1, 1 << 20, 16 << 20, 17 << 20, 1 << 30, u64::MAX / 2] {
             let journal = early_checkpoint(last_bytes);
-            assert!(journal >= 64 << 20, "less than a journal file frees none");
+            assert!(journal >= 32 << 20, "they do not follow one another");
             assert!(
                 last_bytes <= journal / 4 || journal == u64::MAX,
                 "{last_bytes} bytes for each {journal} of journal"
