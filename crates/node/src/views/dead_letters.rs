@@ -31,7 +31,7 @@ pub struct DeadLetterView {
     pub reason: String,
     /// What its consumer said; empty if it said nothing.
     pub error: String,
-    /// Where it stands in the dead-letter topic's own book: the words of a trace.
+    /// Where it stands in the dead-letter topic's own book: the words of a trace, but `settled` for every settled one.
     pub standing: &'static str,
     /// Itself, in the dead-letter topic.
     pub message: PeekedMessage,
@@ -64,7 +64,11 @@ fn letter(path: Option<&Path>, message: PeekedMessage) -> DeadLetterView {
         attempts: header("mortarmq-dlq-attempts").parse().unwrap_or_default(),
         reason: header("mortarmq-dlq-reason"),
         error: header("mortarmq-dlq-error"),
-        standing: partition.map_or("pending", |partition| standing_of(partition, seq, None)),
+        standing: match partition.map_or("pending", |partition| standing_of(partition, seq, None)) {
+            // Acked, redriven or purged: only its history tells, which is not read for a list.
+            "acked" => "settled",
+            standing => standing,
+        },
         message,
     }
 }

@@ -91,7 +91,7 @@ impl Letter {
     }
 }
 
-/// How the broker tells of one that its own group has acked.
-const SETTLED: &str = "acked";
+/// How the broker tells of one that is acked, redriven or purged.
+const SETTLED: &str = "settled";
 /// Few enough that one answer stays small with messages of the default size.
 const MAX_PER_QUESTION: &str = "100";
