@@ -185,6 +185,38 @@ fn p4_a_redriven_message_needs_its_own_record_no_more_and_dies_again_with_the_ri
 }
 
 #[test]
+fn p4_a_message_whose_record_retention_has_taken_is_redriven_from_its_dead_letter() {
+    let options = RigOptions { segment_bytes: 4096, ..forgetful() };
+    let mut rig = rig_with(options);
+    let settings = "{\"max_attempts\":2,\"keep_settled\":false}";
+    let topic = rig.declare_with("orders", 1, settings).expect("no crash");
+    rig.ask(CONNECTION, vec![subscribe(topic, "billing", 1, 70, 100)]).expect("no crash");
+    rig.ask(CONNECTION, vec![publish(topic, 9, 1..2, b"anna")]).expect("no crash");
+    let dead = rig.take_deliveries().remove(0);
+    assert_eq!(say(&mut rig, &dead, reject("broken")).expect("no crash"), SettleCode::Done);
+    for first in (2..202).step_by(10) {
+        rig.ask(CONNECTION, vec![publish(topic, 9, first..first + 10, b"")]).expect("no crash");
+        for delivery in rig.take_deliveries() {
+            assert_eq!(say(&mut rig, &delivery, SettleKind::Ack).expect("no crash"), SettleCode::Done);
+        }
+    }
+    // Retention looks once a second; the files go behind a checkpoint.
+    rig.pass(3000).expect("no crash");
+    rig.node.handle_checkpoint_wanted(rig.now);
+    rig.pump().expect("no crash");
+    let partition = &rig.node.shard().state().topics[&topic].partitions[0];
+    assert!(partition.kept.first_seq > dead.seq, "its record is trimmed");
+    let first = Path::new("data/topics").join(topic.to_hex()).join("0").join(format!("{:020}.segment", 1));
+    assert!(!segments_of(&rig.disk, topic).contains(&first), "and its file is gone");
+    assert_eq!(letters(&mut rig, all(LetterAction::Redrive)), view(1, 1, &[]));
+    let came = rig.take_deliveries().remove(0);
+    assert_eq!((came.seq, came.cause, came.previous), (dead.seq, Cause::Redriven, dead.delivery_id));
+    assert_eq!(came.record, dead.record);
+    assert_eq!(say(&mut rig, &came, SettleKind::Ack).expect("no crash"), SettleCode::Done);
+    assert_eq!(books(&mut rig, "orders", "billing"), [202, 201, 0, 1, 0]);
+}
+
+#[test]
 fn rule_3_a_redriven_message_whose_dead_letter_rots_is_held_and_its_dead_letter_stays_pinned() {
     let mut rig = rig_with(forgetful());
     with_dead(&mut rig, 1, b"");
