@@ -204,6 +204,7 @@ impl PathPartition {
             let key = self.entry(seq).key_hash;
             self.leased_keys.remove(&(key, seq));
         }
+        self.lone_leases.remove(&(lease.member, seq));
         assert!(had_deadline && had_holder, "P5: the lease {} of message {seq} is not indexed", lease.delivery_id);
     }
 
@@ -268,11 +269,11 @@ impl PathPartition {
     pub(crate) fn wait(&mut self, seq: Seq) {
         let entry = self.entry_mut(seq);
         entry.state = State::Waiting;
-        let (key, due) = (entry.key_hash, entry.due);
+        let key = entry.key_hash;
         if self.has_queue(key) {
             self.free_head(key);
         } else {
-            self.ready.insert((due, seq));
+            self.make_ready(seq);
         }
     }
 }

@@ -25,6 +25,8 @@ pub struct Entry {
     pub previous: DeliveryId,
     /// How often in a row the message was given back; from the second on it backs off.
     pub given_back: u16,
+    /// Whether it is delivered alone: the last of its deliveries that counted ended without a word, and it was not the first.
+    pub alone: bool,
     /// Where the message stands.
     pub state: State,
 }
@@ -75,6 +77,7 @@ impl Entry {
             cause: Cause::First,
             previous: DeliveryId::ZERO,
             given_back: 0,
+            alone: false,
             state: State::Waiting,
         }
     }
@@ -134,6 +137,7 @@ impl Entry {
         } else if failure == Failure::GivenBack {
             self.given_back = self.given_back.saturating_add(1);
         }
+        self.alone = self.is_alone_after(failure);
     }
 }
 

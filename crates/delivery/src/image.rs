@@ -44,6 +44,7 @@
 //! | cause | 1 | number of the cause of this or the next delivery | a delivery without explanation (P7) |
 //! | previous | 8 | the delivery before, 0 exactly for the causes `first` and `replayed` | the same (P7) |
 //! | given_back | 2 | releases in a row | a message that spins |
+//! | alone | 1 | 1 if it is delivered alone, from attempt 3 on | a message that kills its workers with its neighbours in their hands |
 //! | state | 1 | 0 waiting, 1 scheduled, 2 leased, 3 held | |
 //! | due | 8 | scheduled only: cluster time, ms | a retry that never comes (P4) |
 //! | delivery_id | 8 | leased only: younger than `previous`, unique | a late settle taken for this delivery's (P5) |
@@ -247,6 +248,7 @@ fn put_entry(out: &mut BytesMut, seq: Seq, entry: &Entry) {
     out.put_u8(entry.cause.number());
     out.put_u64(entry.previous.get());
     out.put_u16(entry.given_back);
+    out.put_u8(u8::from(entry.alone));
     match &entry.state {
         State::Waiting => out.put_u8(0),
         State::Held => out.put_u8(3),
@@ -333,6 +335,7 @@ fn take_entry(fields: &mut Fields<'_>, last_due: ClusterTime) -> Result<Entry, I
     if given_back > 0 && cause != Cause::Released {
         return Err(ImageError::Field { field: "given_back", found: u64::from(given_back) });
     }
+    let alone = take_alone(fields, attempt, cause)?;
     let state = match fields.u8()? {
         0 => State::Waiting,
         1 => State::Scheduled { due: ClusterTime::new(fields.u64()?) },
@@ -341,7 +344,22 @@ fn take_entry(fields: &mut Fields<'_>, last_due: ClusterTime) -> Result<Entry, I
         3 if previous != DeliveryId::ZERO => State::Held,
         found => return Err(ImageError::Field { field: "state", found: u64::from(found) }),
     };
-    Ok(Entry { key_hash, size_bytes, expires_at_ms, due, attempt, cause, previous, given_back, state })
+    Ok(Entry { key_hash, size_bytes, expires_at_ms, due, attempt, cause, previous, given_back, alone, state })
+}
+
+/// Whether the message is delivered alone. The cause alone tells it, but for what was given back.
+fn take_alone(fields: &mut Fields<'_>, attempt: Attempt, cause: Cause) -> Result<bool, ImageError> {
+    let may_be = Entry::may_be_alone(attempt);
+    let (least, most) = match cause {
+        Cause::LeaseExpired | Cause::ConsumerLost => (may_be, may_be),
+        Cause::Released => (false, may_be),
+        Cause::First | Cause::Nacked | Cause::Redriven | Cause::Replayed => (false, false),
+    };
+    match fields.u8()? {
+        0 if !least => Ok(false),
+        1 if most => Ok(true),
+        found => Err(ImageError::Field { field: "alone", found: u64::from(found) }),
+    }
 }
 
 /// Whether a delivery for this cause has none before it: it is the first, or the first since a replay.
@@ -432,7 +450,7 @@ impl Fields<'_> {
 /// No number that counts up by one ever comes here, so a larger one is damage, and the state's arithmetic never overflows.
 const NUMBER_MAX: u64 = 1 << 62;
 
-const ENTRY_LEAST_BYTES: usize = 8 + 8 + 4 + 8 + 8 + 4 + 1 + 8 + 2 + 1;
+const ENTRY_LEAST_BYTES: usize = 8 + 8 + 4 + 8 + 8 + 4 + 1 + 8 + 2 + 1 + 1;
 const RUN_BYTES: usize = 8 + 8 + 8 + 1 + 8;
 
 // Seven causes are in the layout; another one changes it, and with it the version.

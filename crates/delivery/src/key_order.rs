@@ -30,6 +30,7 @@ impl PathPartition {
         self.keyed.clear();
         self.leased_keys.clear();
         self.ready.clear();
+        self.lone.clear();
         for (seq, entry) in &self.entries.clone() {
             if entry.lease().is_some_and(|lease| lease.ordered)
                 && let State::Leased(lease) = &mut self.entry_mut(*seq).state
@@ -38,7 +39,7 @@ impl PathPartition {
             }
             let is_head = join(&mut self.keyed, order, entry.key_hash, *seq);
             if entry.is_waiting() && is_head {
-                self.ready.insert((entry.due, *seq));
+                self.make_ready(*seq);
             }
         }
     }
@@ -51,7 +52,7 @@ impl PathPartition {
         let last_leased = self.leased_keys.range((key, seq)..=(key, Seq::MAX)).next_back().map(|(_, seq)| *seq);
         for before in [Some(seq), last_leased].into_iter().flatten() {
             if let Some(next) = self.next_of_key(key, before) {
-                self.ready.remove(&(self.entry(next).due, next));
+                self.make_unready(next);
             }
         }
     }
@@ -70,9 +71,9 @@ impl PathPartition {
             return;
         }
         if let Some(head) = self.head_of_key(key)
-            && let Some(entry) = self.entries.get(&head).filter(|entry| entry.is_waiting())
+            && self.entries.get(&head).is_some_and(Entry::is_waiting)
         {
-            self.ready.insert((entry.due, head));
+            self.make_ready(head);
         }
     }
 

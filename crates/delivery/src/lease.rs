@@ -98,6 +98,8 @@ pub struct LeaseRequest {
     pub now: Now,
     /// The command that asks.
     pub granted_at: Position,
+    /// Whether it asks for one message that is to be delivered alone, and for nothing else. Otherwise it gets none of these.
+    pub alone: bool,
 }
 
 /// How much one call leases at most.
@@ -180,14 +182,14 @@ pub enum LeaseStop {
 }
 
 /// What is left of a request while it is served.
-struct Call<'a> {
+pub(crate) struct Call<'a> {
     request: &'a LeaseRequest,
-    rules: &'a PathRules,
+    pub(crate) rules: &'a PathRules,
     /// Deliveries of this call have larger numbers.
     before: DeliveryId,
-    messages_left: u32,
+    pub(crate) messages_left: u32,
     bytes_left: u64,
-    steps_left: u32,
+    pub(crate) steps_left: u32,
     may_exceed: bool,
     /// Whether a message that is due had to stay in the schedule, as no more may be passed over: nothing new may pass it.
     left_behind: bool,
@@ -253,11 +255,14 @@ impl PathPartition {
         if let Err(stop) = self.pass_due(call, facts, handed) {
             return stop;
         }
+        if call.request.alone {
+            return self.serve_alone(call, last_delivery_id, handed);
+        }
         loop {
             if call.messages_left == 0 {
                 return LeaseStop::LimitReached;
             }
-            if call.rules.max_in_flight != 0 && self.in_flight() >= u64::from(call.rules.max_in_flight) {
+            if self.is_in_flight_full(call.rules) {
                 return LeaseStop::InFlightFull;
             }
             if call.steps_left == 0 {
@@ -314,7 +319,7 @@ impl PathPartition {
     }
 
     /// Leases a message that was offered or fell due.
-    fn lease_passed(
+    pub(crate) fn lease_passed(
         &mut self,
         seq: Seq,
         call: &mut Call<'_>,
@@ -322,14 +327,14 @@ impl PathPartition {
         handed: &mut Handed,
     ) -> Result<(), LeaseStop> {
         let entry = self.entry(seq);
-        let (key, due, previous) = (entry.key_hash, entry.due, entry.previous);
+        let (key, previous) = (entry.key_hash, entry.previous);
         let size_bytes = entry.size_bytes;
         let has_expired = entry.is_expired(call.request.now.cluster);
         if !has_expired && !call.has_room_for(size_bytes) {
             return Err(LeaseStop::TooLarge { size_bytes });
         }
         if has_expired {
-            self.ready.remove(&(due, seq));
+            self.make_unready(seq);
             self.remove(seq);
             self.leave_key(key, seq);
             self.expire(seq, previous, handed);
@@ -389,10 +394,10 @@ impl PathPartition {
     }
 
     /// Lets the message of a key behind one that this call leased, or that expired, be leased by this call too: what stands
-    /// before it is leased by this call.
+    /// before it is leased by this call. Not one that is delivered alone: it waits for those.
     fn unlock_next(&mut self, key: KeyHash, seq: Seq, call: &mut Call<'_>) {
         if let Some(next) = self.next_of_key(key, seq)
-            && let Some(entry) = self.entries.get(&next).filter(|entry| entry.is_waiting())
+            && let Some(entry) = self.entries.get(&next).filter(|entry| entry.is_waiting() && !entry.alone)
             && self.ready.insert((entry.due, next))
         {
             call.unlocked.push((entry.due, next));
@@ -412,8 +417,8 @@ impl PathPartition {
         let member = call.request.member;
         let deadline = call.request.now.lease.after_ms(call.rules.lease_ms);
         let ordered = self.order == Order::Key;
-        let (key, due) = (self.entry(seq).key_hash, self.entry(seq).due);
-        self.ready.remove(&(due, seq));
+        let key = self.entry(seq).key_hash;
+        self.make_unready(seq);
         if self.has_queue(key) {
             self.leased_keys.insert((key, seq));
         }
@@ -423,6 +428,9 @@ impl PathPartition {
         let (grant, granted_at) = (call.request.grant, call.request.granted_at);
         entry.state = State::Leased(Lease { delivery_id, member, grant, deadline, ordered, granted_at });
         let (attempt, cause, previous, size_bytes) = (entry.attempt, entry.cause, entry.previous, entry.size_bytes);
+        if entry.alone {
+            self.lone_leases.insert((member, seq));
+        }
         self.deadlines.insert((deadline, seq));
         self.holders.insert((member, seq));
         if cause != Cause::First {

@@ -14,6 +14,7 @@
 //!
 //! Start reading at [`path_partition`] (the state and its invariants), then [`lease`], [`settle`] and [`ending`].
 
+mod alone;
 mod backoff;
 mod key_order;
 mod runs;

@@ -372,10 +372,7 @@ impl PathPartition {
 
     fn drop_offered(&mut self, seq: Seq, reason: DropReason, steps: &mut Steps<'_>) {
         match self.entry(seq).state.clone() {
-            State::Waiting => {
-                let due = self.entry(seq).due;
-                self.ready.remove(&(due, seq));
-            }
+            State::Waiting => self.make_unready(seq),
             State::Scheduled { due } => _ = self.schedule.remove(&(due, seq)),
             State::Held => _ = self.held.remove(&seq),
             State::Leased(lease) => {

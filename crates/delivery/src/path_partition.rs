@@ -21,6 +21,7 @@
 //! 13. The delayed messages that were skipped are as many as stand in the partition's schedule behind the due position, from
 //!     the due start to below the position, and have no entry (P4, P9). [`PathPartition::check_delayed`] asserts it: the
 //!     schedule is not part of this state. The due start lies between the start and the position.
+//! 14. What is delivered alone is at its third attempt or a later one; its leases are exactly those among the lone leases.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -79,6 +80,10 @@ pub struct PathPartition {
     pub(crate) leased_keys: BTreeSet<(KeyHash, Seq)>,
     /// What can be leased now: retries, by sequence, then what was delayed, by when it fell due.
     pub(crate) ready: BTreeSet<(ClusterTime, Seq)>,
+    /// What can be leased now, but only alone.
+    pub(crate) lone: BTreeSet<Seq>,
+    /// Who holds which message that was delivered alone.
+    pub(crate) lone_leases: BTreeSet<(MemberId, Seq)>,
     /// What waits for a time.
     pub(crate) schedule: BTreeSet<(ClusterTime, Seq)>,
     /// When each lease ends.
@@ -122,6 +127,8 @@ impl PathPartition {
             keyed: BTreeSet::new(),
             leased_keys: BTreeSet::new(),
             ready: BTreeSet::new(),
+            lone: BTreeSet::new(),
+            lone_leases: BTreeSet::new(),
             schedule: BTreeSet::new(),
             deadlines: BTreeSet::new(),
             holders: BTreeSet::new(),
@@ -209,10 +216,10 @@ impl PathPartition {
         self.entries.len() as u64
     }
 
-    /// Messages that were offered and could be leased right now.
+    /// Messages that were offered and could be leased right now, those included that are delivered alone.
     #[must_use]
     pub fn ready_messages(&self) -> u64 {
-        self.ready.len() as u64
+        (self.ready.len() + self.lone.len()) as u64
     }
 
     /// Runs of settles that are remembered: what this path has of the shard's entries, next to [`Self::passed_over`].
@@ -267,7 +274,10 @@ impl PathPartition {
                 || facts.next_delayed(self.due_position).is_some_and(|next| next.at.due <= now.cluster)
         };
         self.moving.is_none()
-            && (!self.ready.is_empty() || self.order != rules.order || self.position <= last_seq || is_something_due())
+            && (self.ready_messages() > 0
+                || self.order != rules.order
+                || self.position <= last_seq
+                || is_something_due())
     }
 
     /// The highest delivery number that is remembered, 0 without any. Looks at every entry and run.
@@ -298,6 +308,7 @@ impl PathPartition {
     pub fn check(&self, last_seq: Seq) {
         self.check_indexes();
         self.check_key_order();
+        self.check_alone();
         self.check_bounds(last_seq);
         let books = self.books(last_seq);
         assert_eq!(books.difference(), 0, "invariant 7, P9: {books:?}");
@@ -402,7 +413,12 @@ impl PathPartition {
             ready += usize::from(is_free);
             assert_eq!(
                 self.ready.contains(&(entry.due, *seq)),
-                is_free,
+                is_free && !entry.alone,
+                "invariant 5, P8: message {seq} among the ready"
+            );
+            assert_eq!(
+                self.lone.contains(seq),
+                is_free && entry.alone,
                 "invariant 5, P8: message {seq} among the ready"
             );
             let ordered = entry.lease().filter(|lease| lease.ordered);
@@ -418,7 +434,7 @@ impl PathPartition {
             }
         }
         assert_eq!(self.keyed.len(), queued, "invariant 4: queues hold messages that are not there");
-        assert_eq!(self.ready.len(), ready, "invariant 5: ready messages that are not there");
+        assert_eq!(self.ready.len() + self.lone.len(), ready, "invariant 5: ready messages that are not there");
         assert_eq!(self.leased_keys.len(), leased, "invariant 12: leased keys that are not there");
     }
 

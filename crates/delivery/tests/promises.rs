@@ -20,6 +20,8 @@ struct Bench {
     last_delivery_id: DeliveryId,
     cluster_ms: u64,
     gaps_ms: u64,
+    /// Whether leases are asked for what is delivered alone.
+    alone: bool,
     ended: Vec<Ended>,
     /// What stands in the schedule.
     schedule: BTreeMap<DuePosition, Fact>,
@@ -76,6 +78,7 @@ impl Bench {
             last_delivery_id: DeliveryId::ZERO,
             cluster_ms: 0,
             gaps_ms: 0,
+            alone: false,
             ended: Vec::new(),
             schedule: BTreeMap::new(),
             dropped: Vec::new(),
@@ -111,6 +114,7 @@ impl Bench {
             last_seq: self.last_seq(),
             now: self.now(),
             granted_at: Position::default(),
+            alone: self.alone,
         };
         let mut path = self.path.clone();
         let (mut id, mut handed) = (self.last_delivery_id, Handed::default());
@@ -366,6 +370,7 @@ fn p7_every_delivery_names_its_cause_and_the_one_before() {
     let mut bench = Bench::with_keys(&[0]);
     let mut seen = Vec::new();
     for step in 0..5 {
+        bench.alone = bench.path.ready_alone() > 0;
         let (leased, _) = bench.lease_with(A, NO_LIMIT);
         let leased = leased[0];
         seen.push((leased.delivery_id.get(), leased.attempt.get(), leased.cause, leased.previous.get()));
@@ -656,6 +661,7 @@ fn p4_a_message_is_dead_when_the_last_of_its_attempts_fails_for_a_cause_that_cou
         for _ in 0..2 {
             assert_eq!(bench.lease(A, 1), [1]);
             fail(&mut bench);
+            bench.alone = bench.path.ready_alone() > 0;
             assert_eq!(bench.lease(A, 1), [1], "it is tried again");
             bench.settle(1, Settle::Release);
         }
@@ -1130,4 +1136,102 @@ fn p6_what_expires_above_the_position_is_not_replayed() {
     assert_eq!(lease_at(&mut bench, 10, 9), [1], "2 had to make room, and had expired");
     assert_eq!((bench.dropped.clone(), bench.books()), (vec![2], (4, 1, 1, 2)));
     assert_eq!(bench.lease(A, 9), [0; 0]);
+}
+
+/// Leases at most so many of what is delivered alone, which is one, and gives what was leased and why no more.
+fn lease_alone(bench: &mut Bench, member: MemberId, limits: LeaseLimits) -> (Vec<u64>, LeaseStop) {
+    bench.alone = true;
+    let (leased, stop) = bench.lease_with(member, limits);
+    bench.alone = false;
+    (leased.iter().map(|one| one.seq.get()).collect(), stop)
+}
+
+#[test]
+fn a_message_that_lost_two_workers_is_delivered_alone_until_one_says_something() {
+    // Goal: wire rule 6. Method: three messages, of which two stay in the hands of members that are lost.
+    let mut bench = Bench::with_keys(&[0, 0, 0]);
+    for _ in 0..2 {
+        assert_eq!(bench.lease(A, 2), [1, 2]);
+        bench.end_member(A, Cause::ConsumerLost, 9);
+    }
+    assert_eq!(bench.path.ready_alone(), 2);
+    assert!(bench.path.has_alone(&bench.rules));
+    // Who does not ask for it gets what is left.
+    assert_eq!(bench.lease(A, 9), [3]);
+    assert_eq!(lease_alone(&mut bench, B, NO_LIMIT), (vec![1], LeaseStop::LimitReached));
+    assert!(bench.path.holds_alone(B) && !bench.path.holds_alone(A));
+    // Given back it says nothing new; a nack is a word.
+    bench.settle(1, Settle::Release);
+    assert_eq!(lease_alone(&mut bench, B, NO_LIMIT).0, [1]);
+    bench.settle(1, NACK);
+    assert_eq!((bench.lease(A, 9), bench.path.ready_alone()), (vec![1], 1));
+    assert_eq!(lease_alone(&mut bench, B, NO_LIMIT).0, [2]);
+    bench.settle(2, Settle::Ack);
+    assert_eq!(lease_alone(&mut bench, B, NO_LIMIT), (vec![], LeaseStop::NothingReady));
+    assert_eq!(bench.books(), (3, 1, 0, 2));
+}
+
+#[test]
+fn what_ran_out_twice_is_delivered_alone_and_what_was_refused_is_not() {
+    let mut bench = Bench::with_keys(&[0, 0]);
+    bench.rules.backoff_base_ms = 0;
+    assert_eq!(bench.lease(A, 9), [1, 2]);
+    bench.settle(2, NACK);
+    assert_eq!(bench.lease(A, 9), [2]);
+    bench.settle(2, NACK);
+    bench.cluster_ms = 1000;
+    bench.end_due(9);
+    assert_eq!((bench.lease(A, 9), bench.path.ready_alone()), (vec![1, 2], 0));
+    bench.cluster_ms = 2000;
+    bench.end_due(9);
+    // The first ran out twice, the second once, at its third attempt.
+    assert_eq!((bench.lease(A, 9), bench.path.ready_alone()), (vec![], 2));
+}
+
+#[test]
+fn p8_a_key_waits_for_its_message_that_is_delivered_alone() {
+    // Goal: P8, also where a message is isolated in the middle of its key. Method: 1 to 4 of one key, 3 lost workers.
+    let mut bench = Bench::with_keys(&[7, 7, 7, 7]);
+    for _ in 0..2 {
+        assert_eq!(bench.lease(A, 1), [1]);
+        bench.end_member(A, Cause::ConsumerLost, 9);
+    }
+    assert_eq!((bench.lease(A, 9), bench.path.ready_alone()), (vec![], 1), "its key waits behind it");
+    assert_eq!(lease_alone(&mut bench, B, NO_LIMIT).0, [1], "and what is behind it does not leave with it");
+    assert_eq!(lease_alone(&mut bench, B, NO_LIMIT).1, LeaseStop::NothingReady);
+    bench.settle(1, Settle::Ack);
+    assert_eq!(bench.lease(A, 9), [2, 3, 4]);
+    // Back in order of the key: the lowest is charged, what was leased behind it is only given back.
+    bench.end_member(A, Cause::ConsumerLost, 9);
+    assert_eq!(bench.lease(A, 9), [2, 3, 4]);
+    bench.end_member(A, Cause::ConsumerLost, 9);
+    assert_eq!((bench.lease(A, 9), bench.path.ready_alone()), (vec![], 1));
+    assert_eq!(lease_alone(&mut bench, A, NO_LIMIT).0, [2]);
+    bench.settle(2, Settle::Ack);
+    assert_eq!(bench.lease(A, 9), [3, 4]);
+}
+
+#[test]
+fn what_is_delivered_alone_keeps_to_all_limits_and_is_dropped_when_it_expires() {
+    let mut bench = Bench::with_keys(&[0, 0, 0]);
+    bench.facts[1].expires_at_ms = 5000;
+    for _ in 0..2 {
+        assert_eq!(bench.lease(A, 2), [1, 2]);
+        bench.end_member(A, Cause::ConsumerLost, 9);
+    }
+    let small = LeaseLimits { bytes: 9, first_may_exceed_bytes: false, ..NO_LIMIT };
+    assert_eq!(lease_alone(&mut bench, B, small), (vec![], LeaseStop::TooLarge { size_bytes: 10 }));
+    assert_eq!(lease_alone(&mut bench, B, LeaseLimits { steps: 0, ..NO_LIMIT }).1, LeaseStop::StepsSpent);
+    assert_eq!(lease_alone(&mut bench, B, LeaseLimits { messages: 0, ..NO_LIMIT }).1, LeaseStop::LimitReached);
+    bench.rules.max_in_flight = 1;
+    assert_eq!(bench.lease(A, 9), [3]);
+    assert!(!bench.path.has_alone(&bench.rules), "nobody is to be reserved for it while it cannot be leased");
+    assert_eq!(lease_alone(&mut bench, B, NO_LIMIT), (vec![], LeaseStop::InFlightFull));
+    bench.settle(3, Settle::Ack);
+    assert!(bench.path.has_alone(&bench.rules));
+    bench.cluster_ms = 5000;
+    assert_eq!(lease_alone(&mut bench, B, NO_LIMIT).0, [1]);
+    bench.settle(1, Settle::Ack);
+    assert_eq!(lease_alone(&mut bench, B, NO_LIMIT), (vec![], LeaseStop::NothingReady));
+    assert_eq!((bench.dropped.clone(), bench.books()), (vec![2], (3, 2, 1, 0)));
 }

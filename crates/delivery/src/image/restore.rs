@@ -31,7 +31,7 @@ impl PathPartition {
     fn index(&mut self, entries: &[(Seq, Entry)]) -> Result<(), ImageError> {
         let (mut keyed, mut heads, mut schedule) = (Vec::new(), Vec::new(), Vec::new());
         let (mut deadlines, mut holders, mut held) = (Vec::new(), Vec::new(), Vec::new());
-        let mut leased_keys = Vec::new();
+        let (mut leased_keys, mut lone_leases) = (Vec::new(), Vec::new());
         let mut ahead: BTreeMap<KeyHash, Ahead<'_>> = BTreeMap::new();
         for (seq, entry) in entries {
             let key = entry.key_hash;
@@ -46,7 +46,7 @@ impl PathPartition {
                 before.push(entry);
             }
             match &entry.state {
-                State::Waiting if is_first => heads.push((key, (entry.due, *seq))),
+                State::Waiting if is_first => heads.push((key, entry.alone, (entry.due, *seq))),
                 State::Waiting => {}
                 State::Held => held.push(*seq),
                 State::Scheduled { due } => schedule.push((*due, *seq)),
@@ -59,14 +59,20 @@ impl PathPartition {
                     }
                     deadlines.push((lease.deadline, *seq));
                     holders.push((lease.member, *seq));
+                    if entry.alone {
+                        lone_leases.push((lease.member, *seq));
+                    }
                 }
             }
         }
         self.keyed = keyed.into_iter().collect();
         self.leased_keys = leased_keys.into_iter().collect();
         // The head of a key is not ready while something behind it is leased, since before it came.
-        heads.retain(|(key, _)| self.leased_of_key(*key).is_none());
-        self.ready = heads.into_iter().map(|(_, place)| place).collect();
+        heads.retain(|(key, ..)| self.leased_of_key(*key).is_none());
+        let ready = |wanted: bool| heads.iter().filter(move |(_, alone, _)| *alone == wanted).map(|(.., place)| *place);
+        self.ready = ready(false).collect();
+        self.lone = ready(true).map(|(_, seq)| seq).collect();
+        self.lone_leases = lone_leases.into_iter().collect();
         self.schedule = schedule.into_iter().collect();
         self.deadlines = deadlines.into_iter().collect();
         self.holders = holders.into_iter().collect();

@@ -47,6 +47,7 @@ fn path() -> PathPartition {
         last_seq: LAST_SEQ,
         now: NOW,
         granted_at: GRANTED_AT,
+        alone: false,
     };
     let (mut path, mut last_delivery_id) = (PathPartition::new(Seq::FIRST), DeliveryId::ZERO);
     path.lease(&request, &RULES, &Keys, &mut last_delivery_id, &mut Handed::default());

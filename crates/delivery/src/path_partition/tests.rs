@@ -44,6 +44,7 @@ fn path() -> PathPartition {
         last_seq: LAST_SEQ,
         now,
         granted_at: Position::default(),
+        alone: false,
     };
     let (mut path, mut last_delivery_id) = (PathPartition::new(Seq::FIRST), DeliveryId::ZERO);
     path.lease(&request, &rules, &Keys, &mut last_delivery_id, &mut Handed::default());

@@ -38,6 +38,8 @@ pub(crate) struct Message {
     pub(crate) attempt: u32,
     pub(crate) cause: Cause,
     pub(crate) given_back: u32,
+    /// Whether it is delivered alone.
+    pub(crate) alone: bool,
     pub(crate) deliveries: Vec<Delivery>,
     /// The deliveries before it was replayed.
     pub(crate) former: Vec<Delivery>,
@@ -129,7 +131,8 @@ impl Model {
         let (attempt, cause) = (1, Cause::First);
         let (deliveries, former) = (Vec::new(), Vec::new());
         let status = if due.is_some() { Status::Delayed } else { Status::Waiting };
-        self.messages.push(Message { fact, status, due, late: 0, attempt, cause, given_back: 0, deliveries, former });
+        let (late, given_back, alone) = (0, 0, false);
+        self.messages.push(Message { fact, status, due, late, attempt, cause, given_back, alone, deliveries, former });
     }
 
     pub(crate) fn message(&self, seq: u64) -> &Message {
@@ -177,11 +180,22 @@ impl Model {
         all
     }
 
-    /// The messages below the position that may leave, given the first delivery number of the call that asks.
+    /// The messages that were offered and may leave, but only alone, lowest first.
+    pub(crate) fn ready_alone(&self) -> Vec<u64> {
+        let passed = self.passed();
+        let may_leave = |seq: &u64| {
+            let message = self.message(*seq);
+            message.status == Status::Waiting && message.alone && self.may_leave(*seq, &passed, u64::MAX)
+        };
+        passed.iter().copied().filter(may_leave).collect()
+    }
+
+    /// The messages below the position that may leave together with others, given the first delivery number of the call that asks.
     pub(crate) fn ready(&self, call_from: u64) -> Vec<u64> {
         let passed = self.passed();
         let waiting = passed.iter().filter(|seq| self.message(**seq).status == Status::Waiting);
-        let mut ready: Vec<u64> = waiting.filter(|seq| self.may_leave(**seq, &passed, call_from)).copied().collect();
+        let together = waiting.filter(|seq| !self.message(**seq).alone);
+        let mut ready: Vec<u64> = together.filter(|seq| self.may_leave(**seq, &passed, call_from)).copied().collect();
         ready.sort_by_key(|seq| (self.message(*seq).late, *seq));
         ready
     }
@@ -259,7 +273,8 @@ impl Model {
             Err(stop) => return stop,
         };
         loop {
-            if handed.leased.len() as u32 == limits.messages {
+            let has_one = request.alone && !handed.leased.is_empty();
+            if has_one || handed.leased.len() as u32 == limits.messages {
                 return LeaseStop::LimitReached;
             }
             if rules.max_in_flight != 0 && self.leased().len() as u32 >= rules.max_in_flight {
@@ -268,20 +283,13 @@ impl Model {
             if *steps == 0 {
                 return LeaseStop::StepsSpent;
             }
-            let again = self.offered(call_from, false);
-            if again.is_none() && self.is_skipped(self.position) {
-                *steps -= 1;
-                self.position += 1;
-                continue;
-            }
-            let is_full = left_behind || self.passed().len() as u32 >= rules.max_passed_over;
-            let again = again.or_else(|| self.offered(call_from, is_full));
-            let next = match again {
-                Some(seq) => Ok(Some(seq)),
-                None => self.next_new(call_from, (!is_full).then_some(known_to), now, handed),
+            let next = if request.alone {
+                self.next_alone(rules).map(|seq| Some((seq, false))).ok_or(LeaseStop::NothingReady)
+            } else {
+                self.next(left_behind, call_from, known_to, rules, now, handed)
             };
-            let seq = match next {
-                Ok(Some(seq)) => seq,
+            let (seq, is_new) = match next {
+                Ok(Some(found)) => found,
                 Ok(None) => {
                     *steps -= 1;
                     continue;
@@ -294,12 +302,12 @@ impl Model {
                 continue;
             }
             let size = u64::from(self.message(seq).fact.size_bytes);
-            let alone = limits.first_may_exceed_bytes && handed.leased.is_empty();
-            if size > bytes && !alone {
+            let may_exceed = limits.first_may_exceed_bytes && handed.leased.is_empty();
+            if size > bytes && !may_exceed {
                 return LeaseStop::TooLarge { size_bytes: self.message(seq).fact.size_bytes };
             }
             *steps -= 1;
-            if again.is_none() {
+            if is_new {
                 self.offer(seq);
             }
             *last_id += 1;
@@ -310,6 +318,36 @@ impl Model {
             }
             bytes -= size;
         }
+    }
+
+    /// The message to lease next, and whether it was not offered before; none if the position only moved on.
+    fn next(
+        &mut self,
+        left_behind: bool,
+        call_from: u64,
+        known_to: u64,
+        rules: &PathRules,
+        now: u64,
+        handed: &mut Handed,
+    ) -> Result<Option<(u64, bool)>, LeaseStop> {
+        let again = self.offered(call_from, false);
+        if again.is_none() && self.is_skipped(self.position) {
+            self.position += 1;
+            return Ok(None);
+        }
+        let is_full = left_behind || self.passed().len() as u32 >= rules.max_passed_over;
+        match again.or_else(|| self.offered(call_from, is_full)) {
+            Some(seq) => Ok(Some((seq, false))),
+            None => {
+                let next = self.next_new(call_from, (!is_full).then_some(known_to), now, handed)?;
+                Ok(next.map(|seq| (seq, true)))
+            }
+        }
+    }
+
+    fn next_alone(&self, rules: &PathRules) -> Option<u64> {
+        let is_full = self.passed().len() as u32 >= rules.max_passed_over;
+        self.ready_alone().first().copied().filter(|seq| *seq < self.position || is_full)
     }
 
     /// The message to lease next of those that were offered, if it comes before what the position has not come to: one above
@@ -375,6 +413,7 @@ impl Model {
         if message.status == Status::ToReplay {
             message.status = Status::Waiting;
             (message.attempt, message.cause, message.given_back, message.late) = (1, Cause::Replayed, 0, 0);
+            message.alone = false;
             message.former.append(&mut message.deliveries);
         }
     }
@@ -611,6 +650,7 @@ impl Model {
             Why::Expired | Why::Lost | Why::Nacked(_) => {
                 message.attempt += 1;
                 message.given_back = 0;
+                message.alone = message.attempt >= 3 && matches!(why, Why::Expired | Why::Lost);
             }
             Why::GivenBack => message.given_back += 1,
             Why::Follower | Why::Unreadable | Why::Rejected => {}

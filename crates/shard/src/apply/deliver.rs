@@ -1,5 +1,6 @@
 //! `Deliver`: leases what is next on a path to a member, over its partitions in turn.
 
+use super::alone::{self, Share};
 use super::delayed;
 use super::record::{Happened, record};
 use crate::command::{Deliver, Grant, STEPS_MAX};
@@ -16,6 +17,12 @@ pub(super) fn apply(state: &mut State, deliver: &Deliver, effects: &mut Vec<Effe
     let Some(path) = state.paths.get(&deliver.path) else { return nothing };
     let Some(member) = path.members.get(&deliver.member) else { return nothing };
     let mut room = Room::of(deliver, member);
+    match alone::share(state, deliver, effects) {
+        Share::Others => {}
+        Share::Alone => (room.alone, room.messages) = (true, room.messages.min(1)),
+        Share::Nothing => return nothing,
+    }
+    let path = &state.paths[&deliver.path];
     let partitions = path.partitions.len();
     let first = path.cursor;
     let mut count = 0;
@@ -32,6 +39,10 @@ pub(super) fn apply(state: &mut State, deliver: &Deliver, effects: &mut Vec<Effe
         count += u32::try_from(leased.len()).expect("at most STEPS_MAX messages");
         let path = state.path_mut(deliver.path).expect("looked up above; leasing removes no path");
         path.cursor = (number + 1) % partitions;
+        if room.alone {
+            // Its lease tells from here on who gets nothing more.
+            path.reserved = None;
+        }
         hold(path.members.get_mut(&deliver.member).expect("looked up above"), deliver.grant, &leased);
         report(state, deliver, Partition::from_index(number), leased, effects);
     }
@@ -53,6 +64,8 @@ struct Room {
     steps: u32,
     /// A message larger than the byte window is delivered alone, when the window is empty.
     empty_window: bool,
+    /// Whether it is for one message that is delivered alone.
+    alone: bool,
     /// The smallest message that was next in its partition and did not fit.
     too_large: Option<u32>,
 }
@@ -70,7 +83,7 @@ impl Room {
             Grant::Pull { max_bytes, .. } => (messages, max_bytes, false),
         };
         let bytes = bytes.min(DELIVER_MAX_BYTES);
-        Self { messages, bytes, steps: STEPS_MAX, empty_window, too_large: None }
+        Self { messages, bytes, steps: STEPS_MAX, empty_window, alone: false, too_large: None }
     }
 
     fn is_spent(&self) -> bool {
@@ -116,6 +129,7 @@ fn lease(state: &mut State, deliver: &Deliver, number: usize, room: &mut Room) -
         last_seq: partition.last_seq,
         now,
         granted_at: state.position(),
+        alone: room.alone,
     };
     let topic = path.topic;
     let mut handed = Handed::default();

@@ -67,7 +67,8 @@ pub(super) fn insert(
     state.last_path = state.last_path.next();
     let topic = topic_of(&mut state.topics, incarnation).expect("looked up by the caller");
     topic.paths.insert(group.clone(), state.last_path);
-    let path = Path { topic: incarnation, group, settings, partitions, members: BTreeMap::new(), cursor: 0 };
+    let (members, reserved) = (BTreeMap::new(), None);
+    let path = Path { topic: incarnation, group, settings, partitions, members, cursor: 0, reserved };
     state.paths.insert(state.last_path, path);
     state.last_path
 }

@@ -9,6 +9,8 @@
 //! 6. The delay timer of each partition is when its messages next fall due of which nobody was told; the delayed messages of
 //!    all partitions are counted.
 //! 7. A dead-letter topic has a source with as many partitions and a group `default`; no path of it has a limit of attempts.
+//! 8. A member that holds a message which was delivered alone holds nothing else, and of a path at most one does; while one
+//!    does nobody is reserved. Who is reserved is a member.
 //!
 //! An image of the state shares what grows with the work: topics and their partitions stand behind `Arc`, so do the
 //! buckets and lines of producers; facts, unsettled messages and runs of settles are persistent collections. What changes
@@ -124,6 +126,16 @@ pub struct Path {
     pub members: BTreeMap<MemberId, Member>,
     /// The partition that the next `Deliver` looks at first, so that each gets its turn.
     pub(crate) cursor: usize,
+    /// Who is to become empty for a message that is delivered alone.
+    pub(crate) reserved: Option<Reserved>,
+}
+
+/// The member of a path that is given nothing more until it is empty.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Reserved {
+    pub(crate) member: MemberId,
+    /// Since when.
+    pub(crate) since: LeaseTime,
 }
 
 /// One consumer's session on a path.
@@ -294,6 +306,7 @@ impl State {
     fn check_path(&self, id: PathId, path: &Path) {
         let topic = &self.topics[&path.topic];
         assert_eq!(topic.paths.get(&path.group), Some(&id), "invariant 1");
+        assert_eq!(path.alone_fault(), None, "invariant 8: {id}");
         assert_eq!(path.partitions.len(), topic.partitions.len(), "invariant 1");
         for (partition, state) in path.partitions.iter().zip(&topic.partitions) {
             partition.check(state.last_seq);
@@ -384,9 +397,37 @@ impl Path {
 
     /// The path as such, as an image keeps it beside its partitions.
     pub(crate) fn without_partitions(&self) -> Self {
-        let Self { topic, group, settings, partitions: _, members, cursor } = self;
+        let Self { topic, group, settings, partitions: _, members, cursor, reserved } = self;
         let (group, settings, members) = (group.clone(), settings.clone(), members.clone());
-        Self { topic: *topic, group, settings, partitions: Vec::new(), members, cursor: *cursor }
+        Self { topic: *topic, group, settings, partitions: Vec::new(), members, cursor: *cursor, reserved: *reserved }
+    }
+
+    /// The member that holds a message which was delivered alone. Who is gone and still loses its leases is no member.
+    pub(crate) fn alone_with(&self) -> Option<MemberId> {
+        let all = self.partitions.iter().flat_map(PathPartition::alone_with);
+        all.into_iter().find(|member| self.members.contains_key(member))
+    }
+
+    /// Whether the member holds no message, in any partition.
+    pub(crate) fn holds_nothing(&self, member: MemberId) -> bool {
+        !self.partitions.iter().any(|partition| partition.holds(member))
+    }
+
+    /// Which part of invariant 8 the path breaks.
+    pub(crate) fn alone_fault(&self) -> Option<&'static str> {
+        let all = self.partitions.iter().flat_map(PathPartition::alone_with);
+        let mut alone = all.filter(|member| self.members.contains_key(member));
+        let is_member = |reserved: &Reserved| self.members.contains_key(&reserved.member);
+        let Some(member) = alone.next() else {
+            return self.reserved.is_some_and(|reserved| !is_member(&reserved)).then_some("reserved");
+        };
+        let held: usize = self.partitions.iter().map(|partition| partition.held_by(member).count()).sum();
+        match self.reserved {
+            Some(_) => Some("reserved"),
+            None if held != 1 => Some("messages beside one that is alone"),
+            None if alone.next().is_some() => Some("members"),
+            None => None,
+        }
     }
 
     /// What the path has in one partition, to change it.
