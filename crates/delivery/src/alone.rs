@@ -96,7 +96,7 @@ impl PathPartition {
     /// The lowest of them that can be leased. One above the position waits for what the path replays, unless the path may
     /// offer nothing new.
     fn next_alone(&self, rules: &PathRules) -> Option<Seq> {
-        let is_stuck = || self.passed_over() >= u64::from(rules.max_passed_over);
+        let is_stuck = || !self.may_offer(u64::from(rules.max_passed_over));
         self.lone.first().copied().filter(|seq| *seq < self.position || is_stuck())
     }
 

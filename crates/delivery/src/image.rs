@@ -16,13 +16,15 @@
 //! | due_seq | 8 | that message | the same |
 //! | due_start | 8 | what the schedule holds below was never owed or is settled; in start..=position | a dropped message that comes all the same (P6) |
 //! | delayed | 8 | messages from there to below the position that stand in the partition's schedule behind the second one | the same (P9) |
-//! | delivered | 8 | messages acked | an entry lost with the bytes: delivered + dropped + dlq + entries + delayed must be replay_end − start + again less what is to be replayed (P9) |
+//! | delivered | 8 | messages acked | an entry lost with the bytes: delivered + dropped + dlq + entries + packed + delayed must be replay_end − start + again less what is to be replayed (P9) |
 //! | dropped | 7 × 8 | messages that left by a stated rule, by number of reason | counters that fall (P10) |
 //! | dlq | 8 | messages moved to the dead-letter topic | the same |
 //! | again | 8 | messages that the path was obliged to deliver once more | the same |
 //! | retries | 7 × 8 | deliveries after a message's first, by number of cause; 0 for `first` | counters that fall (P10) |
 //! | entry count | 8 | entries that follow | entries cut off at the end |
 //! | entries | n | unsettled messages that were offered or fell due, by rising sequence | a message forgotten (P4) |
+//! | packed key count | 8 | keys that follow, by rising hash | messages cut off |
+//! | packed | n | for each the key's hash (8), a count (8), and its packed messages by rising sequence | a message forgotten (P4), or delivered before its key's earlier ones (P8) |
 //! | run count | 8 | runs that follow | runs cut off at the end |
 //! | runs | n × 33 | settles that may be repeated, by rising delivery | a repeated ack refused after a restart (P6) |
 //! | mark count | 8 | marks that follow | marks cut off at the end |
@@ -54,6 +56,16 @@
 //! | ordered | 1 | leased only: 1 if granted in key order | a key that resumes in its middle (P8) |
 //! | granted_at | 8, 8 | leased only: leader epoch and commit index of the command | a message sent again as of another run of its key (P8) |
 //!
+//! A packed message waits behind the entries of its key and was never delivered:
+//!
+//! | field | bytes | meaning, unit | guards against |
+//! |---|---|---|---|
+//! | seq | 8 | the message, in start..replay_end, above every entry of its key | |
+//! | size_bytes | 4 | key, headers and value, bytes | a byte window that is over- or undercounted |
+//! | flags | 1 | bit 0: it expires; bit 1: it was delayed; bit 2: it is owed once more | a cause that is not true (P7) |
+//! | expires_at | 8 | if it expires: cluster time, ms, not 0 | a message delivered after its worth |
+//! | fell_due | 8 | if it was delayed: cluster time, ms, 1 to `due` | another order among keys |
+//!
 //! A run:
 //!
 //! | field | bytes | meaning, unit | guards against |
@@ -65,6 +77,7 @@
 //! | opened | 8 | when the oldest was settled, cluster time, ms | a window of less than a minute |
 
 mod moves;
+mod packed;
 mod restore;
 
 use std::ops::Range;
@@ -77,6 +90,7 @@ use mortarmq_types::{
 };
 
 use crate::{
+    crowd::Packed,
     entry::{Entry, Lease, State},
     lease::DuePosition,
     moves::Moving,
@@ -128,6 +142,7 @@ pub struct PathPartitionImage {
     again: u64,
     retries_by: [u64; Cause::ALL.len()],
     entries: OrdMap<Seq, Entry>,
+    packed: Packed,
     runs: OrdMap<DeliveryId, Run>,
 }
 
@@ -159,6 +174,7 @@ impl PathPartitionImage {
         for (seq, entry) in &self.entries {
             put_entry(out, *seq, entry);
         }
+        packed::put(out, &self.packed);
         out.put_u64(self.runs.len() as u64);
         for (first, run) in &self.runs {
             put_run(out, *first, run);
@@ -187,6 +203,7 @@ impl PathPartition {
             again: self.again,
             retries_by: self.retries_by,
             entries: self.entries.clone(),
+            packed: self.packed.clone(),
             runs: self.runs.shared(),
         }
     }
@@ -227,10 +244,11 @@ impl PathPartition {
             *retries = fields.u64_in("retries", 0, most)?;
         }
         let entries = take_entries(&mut fields, start..replay_end, due_position.due)?;
+        let packed = packed::take(&mut fields, start..replay_end, due_position.due)?;
         let runs = Runs::restore(take_runs(&mut fields, start, replay_end)?);
         let settled_ahead = moves::take_marks(&mut fields, position, replay_end)?;
         let moving = moves::take_moving(&mut fields, position)?;
-        let mut path = Self { position, replay_end, moving, order, runs, delivered, ..Self::new(start) };
+        let mut path = Self { position, replay_end, moving, order, packed, runs, delivered, ..Self::new(start) };
         (path.due_position, path.due_start, path.delayed) = (due_position, due_start, delayed);
         (path.dropped_by, path.dlq, path.again, path.retries_by) = (dropped_by, dlq, again, retries_by);
         path.restore(entries, settled_ahead)?;

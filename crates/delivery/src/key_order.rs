@@ -27,6 +27,7 @@ impl PathPartition {
             return;
         }
         self.order = order;
+        self.unpack_all();
         self.keyed.clear();
         self.leased_keys.clear();
         self.ready.clear();
@@ -62,6 +63,7 @@ impl PathPartition {
         if !self.keyed.remove(&(key, seq)) {
             return;
         }
+        self.unpack_next(key);
         self.free_head(key);
     }
 
@@ -92,10 +94,12 @@ impl PathPartition {
         let is_older =
             |seq: &Seq| self.entries.get(seq).and_then(Entry::lease).is_none_or(|lease| lease.delivery_id <= before);
         let last = self.keyed.range((key, Seq::ZERO)..(key, seq)).next_back().map(|(_, last)| *last);
+        let is_crowded = || self.packed.first_of(key).is_some_and(|first| first < seq);
         let is_passed = || after(&self.leased_keys, key, seq).next().is_some();
         last.is_some_and(|last| is_older(&last))
             || self.leased_of_key(key).is_some_and(|leased| is_older(&leased))
             || is_passed()
+            || is_crowded()
     }
 
     /// The lowest message of the key whose lease was granted in key order.

@@ -175,7 +175,7 @@ pub enum LeaseStop {
         /// The first message whose facts are missing.
         seq: Seq,
     },
-    /// As many unsettled messages were passed as the group allows: only these move on.
+    /// As many unsettled messages were passed as the group allows, or are packed: only these move on.
     PassedOverFull,
     /// As many leases are live as the group allows.
     InFlightFull,
@@ -296,7 +296,7 @@ impl PathPartition {
             }
             let was_skipped = at.seq >= self.due_start && at.seq < self.position;
             let has_expired = fact.has_expired(now);
-            if was_skipped && !has_expired && self.passed_over() >= u64::from(call.rules.max_passed_over) {
+            if was_skipped && !has_expired && !self.may_offer(u64::from(call.rules.max_passed_over)) {
                 call.left_behind = true;
                 return Ok(());
             }
@@ -310,9 +310,10 @@ impl PathPartition {
             if has_expired {
                 self.expire(at.seq, DeliveryId::ZERO, handed);
             } else {
-                self.entries.insert(at.seq, Entry::new(fact, at.due));
-                self.join_key(fact.key_hash, at.seq);
-                self.wait(at.seq);
+                self.pass_over(at.seq, Entry::new(fact, at.due), call.rules);
+                if self.entries.contains_key(&at.seq) {
+                    self.wait(at.seq);
+                }
             }
         }
         Ok(())
@@ -361,7 +362,7 @@ impl PathPartition {
         if self.skip_at_position() {
             return Ok(());
         }
-        if call.left_behind || self.passed_over() >= u64::from(call.rules.max_passed_over) {
+        if call.left_behind || !self.may_offer(u64::from(call.rules.max_passed_over)) {
             return Err(LeaseStop::PassedOverFull);
         }
         if facts.due_of(seq).is_some_and(|due| self.is_delayed(due, seq)) {
@@ -380,15 +381,18 @@ impl PathPartition {
             return Err(LeaseStop::TooLarge { size_bytes: fact.size_bytes });
         }
         let is_replay = seq < self.replay_end;
-        self.entries.insert(seq, if is_replay { Entry::replayed(fact) } else { Entry::new(fact, ClusterTime::ZERO) });
-        self.join_key(fact.key_hash, seq);
+        let entry = if is_replay { Entry::replayed(fact) } else { Entry::new(fact, ClusterTime::ZERO) };
         self.advance_to(seq.next());
-        if !must_wait {
-            self.grant(seq, call, last_delivery_id, handed);
-            if is_replay {
-                // What stood at the head of its key stands behind it now, and leaves with it or waits for it.
-                self.unlock_next(fact.key_hash, seq, call);
-            }
+        if must_wait {
+            self.pass_over(seq, entry, call.rules);
+            return Ok(());
+        }
+        self.entries.insert(seq, entry);
+        self.join_key(fact.key_hash, seq);
+        self.grant(seq, call, last_delivery_id, handed);
+        if is_replay {
+            // What stood at the head of its key stands behind it now, and leaves with it or waits for it.
+            self.unlock_next(fact.key_hash, seq, call);
         }
         Ok(())
     }

@@ -16,8 +16,10 @@
 
 mod alone;
 mod backoff;
+mod crowd;
 mod key_order;
 mod runs;
+mod seq_set;
 
 pub mod books;
 pub mod ending;

@@ -22,6 +22,8 @@
 //!     the due start to below the position, and have no entry (P4, P9). [`PathPartition::check_delayed`] asserts it: the
 //!     schedule is not part of this state. The due start lies between the start and the position.
 //! 14. What is delivered alone is at its third attempt or a later one; its leases are exactly those among the lone leases.
+//! 15. Packed are only messages with a key, under key order, behind an entry of their key and all others it has. They have no
+//!     entry, and count like those (P8, P9).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -32,6 +34,7 @@ use mortarmq_types::{
 
 use crate::{
     books::end_of,
+    crowd::Packed,
     entry::{Entry, State},
     key_order::Ahead,
     lease::{DuePosition, Facts},
@@ -72,6 +75,8 @@ pub struct PathPartition {
     pub(crate) moving: Option<Moving>,
     /// Every message that was offered, or fell due behind the position, and is not settled.
     pub(crate) entries: OrdMap<Seq, Entry>,
+    /// What waits behind a crowded key.
+    pub(crate) packed: Packed,
     /// The order that the indexes below are made for.
     pub(crate) order: Order,
     /// The queue of each key: its unsettled messages that were offered.
@@ -123,6 +128,7 @@ impl PathPartition {
             delayed: 0,
             moving: None,
             entries: OrdMap::new(),
+            packed: Packed::default(),
             order: Order::Key,
             keyed: BTreeSet::new(),
             leased_keys: BTreeSet::new(),
@@ -182,7 +188,7 @@ impl PathPartition {
     /// stands in the partition's schedule.
     #[must_use]
     pub fn owes(&self, seq: Seq, due: Option<ClusterTime>) -> bool {
-        self.entries.contains_key(&seq)
+        self.is_passed(seq)
             || (seq >= self.position && !self.settled_ahead.contains(&seq))
             || due.is_some_and(|due| self.is_delayed(due, seq))
     }
@@ -210,7 +216,7 @@ impl PathPartition {
         self.held.iter().map(|seq| (*seq, self.entry(*seq).previous))
     }
 
-    /// Unsettled messages that were offered.
+    /// Unsettled messages that were offered and are not packed: those that `max_passed_over` speaks of.
     #[must_use]
     pub fn passed_over(&self) -> u64 {
         self.entries.len() as u64
@@ -244,13 +250,13 @@ impl PathPartition {
         }
     }
 
-    /// Where a message stands; `None` if it is settled, or was never offered, or is delayed, or does not exist.
+    /// Where a message stands; `None` if it is settled, was never offered, is delayed, waits packed, or does not exist.
     #[must_use]
     pub fn lease_of(&self, seq: Seq) -> Option<&Entry> {
         self.entries.get(&seq)
     }
 
-    /// Every message that was offered and is not settled, lowest first.
+    /// Every message that was offered, is not settled and is not packed, lowest first.
     pub fn unsettled(&self) -> impl Iterator<Item = (Seq, &Entry)> {
         self.entries.iter().map(|(seq, entry)| (*seq, entry))
     }
@@ -309,6 +315,7 @@ impl PathPartition {
         self.check_indexes();
         self.check_key_order();
         self.check_alone();
+        self.check_packed();
         self.check_bounds(last_seq);
         let books = self.books(last_seq);
         assert_eq!(books.difference(), 0, "invariant 7, P9: {books:?}");
@@ -335,7 +342,7 @@ impl PathPartition {
     pub fn skipped(&self, schedule: impl Iterator<Item = DuePosition>) -> Result<u64, Seq> {
         let mut count = 0;
         for at in schedule.filter(|at| self.is_delayed(at.due, at.seq)) {
-            if self.entries.contains_key(&at.seq) || self.settled_ahead.contains(&at.seq) {
+            if self.is_passed(at.seq) || self.settled_ahead.contains(&at.seq) {
                 return Err(at.seq);
             }
             count += u64::from(at.seq < self.position);
@@ -351,8 +358,8 @@ impl PathPartition {
             position <= replay_end,
             "invariant 1, P10: position {position} passed {replay_end}, where it never was"
         );
-        let lowest = self.entries.get_min().map_or(position, |(seq, _)| *seq).min(position);
-        let highest = self.entries.get_max().map(|(seq, _)| *seq);
+        let lowest = self.first_passed(Seq::ZERO..Seq::MAX).unwrap_or(position).min(position);
+        let highest = self.last_passed(Seq::ZERO..Seq::MAX);
         assert!(self.start <= lowest, "invariant 1: message {lowest} lies below the start {}", self.start);
         assert!(highest < Some(replay_end), "invariant 1: {highest:?} lies above what was offered, {replay_end}");
         let due_start = self.due_start;
@@ -363,7 +370,7 @@ impl PathPartition {
         assert_eq!(in_place, marks, "invariant 11: a mark lies outside of {position}..{replay_end}");
         let is_owed = self.settled_ahead.iter().find(|seq| self.entries.contains_key(*seq));
         assert_eq!(is_owed, None, "invariant 11, P6: a message is both settled and owed");
-        let skipped = (marks + self.entries.range(position..).count()) as u64;
+        let skipped = marks as u64 + self.count_passed(position..Seq::MAX);
         assert_eq!(self.ahead, skipped, "invariant 11: messages that the position will skip");
         if let Some(moving) = &self.moving {
             moving.check(position, end);

@@ -1,6 +1,7 @@
 //! The contract's promises, one by one, as far as one path in one partition keeps them.
 
 use std::{
+    cell::Cell,
     collections::BTreeMap,
     ops::{Bound, Range},
 };
@@ -22,6 +23,9 @@ struct Bench {
     gaps_ms: u64,
     /// Whether leases are asked for what is delivered alone.
     alone: bool,
+    /// Every how many calls all is checked.
+    check_every: u64,
+    calls: Cell<u64>,
     ended: Vec<Ended>,
     /// What stands in the schedule.
     schedule: BTreeMap<DuePosition, Fact>,
@@ -79,6 +83,8 @@ impl Bench {
             cluster_ms: 0,
             gaps_ms: 0,
             alone: false,
+            check_every: 1,
+            calls: Cell::new(0),
             ended: Vec::new(),
             schedule: BTreeMap::new(),
             dropped: Vec::new(),
@@ -94,6 +100,10 @@ impl Bench {
     }
 
     fn check(&self) {
+        self.calls.set(self.calls.get() + 1);
+        if !self.calls.get().is_multiple_of(self.check_every) {
+            return;
+        }
         self.path.check(self.last_seq());
         self.path.check_delayed(self.schedule.keys().copied());
     }
@@ -568,14 +578,18 @@ fn p8_a_path_can_begin_and_cease_to_keep_order() {
 
 #[test]
 fn p8_at_the_limit_only_messages_already_passed_move_on() {
-    let mut bench = Bench::with_keys(&[7, 7, 7, 0]);
+    let mut bench = Bench::with_keys(&[7, 7, 0, 0]);
     bench.rules.max_passed_over = 2;
     assert_eq!(bench.lease(A, 1), [1]);
     let (leased, stop) = bench.lease_with(B, NO_LIMIT);
-    assert_eq!((leased.len(), stop), (0, LeaseStop::PassedOverFull));
-    assert_eq!((bench.path.passed_over(), bench.path.position()), (2, Seq::new(3)));
+    assert_eq!((leased.len(), stop), (1, LeaseStop::PassedOverFull));
+    assert_eq!((bench.path.passed_over(), bench.path.packed(), bench.path.position()), (2, 1, Seq::new(4)));
+    bench.settle(3, NACK);
+    assert_eq!(bench.lease(B, 9), [3]);
     bench.settle(1, Settle::Ack);
-    assert_eq!(bench.lease(B, 9), [2, 3]);
+    assert_eq!(bench.lease(B, 9), [2], "it takes the place of 1");
+    bench.settle(3, Settle::Ack);
+    assert_eq!(bench.lease(B, 9), [4]);
 }
 
 #[test]
@@ -851,7 +865,7 @@ fn p8_what_was_leased_together_ends_together_also_around_one_that_fell_due_meanw
 
 #[test]
 fn p8_as_many_messages_fall_due_as_may_be_passed_over_and_nothing_new_passes_the_others() {
-    let mut bench = Bench::with_keys(&[7, 7, 7, 7]);
+    let mut bench = Bench::with_keys(&[7, 8, 8, 7]);
     bench.rules.max_passed_over = 2;
     bench.delay(&[(1, 10), (2, 10), (3, 10)]);
     assert_eq!(lease_at(&mut bench, 0, 0), [0; 0]);
@@ -864,9 +878,9 @@ fn p8_as_many_messages_fall_due_as_may_be_passed_over_and_nothing_new_passes_the
     bench.facts.push(Fact { key_hash: KeyHash::NONE, size_bytes: 1, expires_at_ms: 0 });
     assert_eq!(bench.lease_with(A, NO_LIMIT), (vec![], LeaseStop::PassedOverFull));
     bench.settle(1, Settle::Ack);
-    assert_eq!(bench.lease(A, 9), [0; 0], "3 takes the place, and waits for 2");
+    assert_eq!(bench.lease(A, 9), [5], "3 is due too, waits for 2, and takes no place");
     bench.settle(2, Settle::Ack);
-    assert_eq!(bench.lease(A, 9), [3, 5]);
+    assert_eq!(bench.lease(A, 9), [3]);
 }
 
 #[test]
@@ -1234,4 +1248,130 @@ fn what_is_delivered_alone_keeps_to_all_limits_and_is_dropped_when_it_expires() 
     bench.settle(1, Settle::Ack);
     assert_eq!(lease_alone(&mut bench, B, NO_LIMIT), (vec![], LeaseStop::NothingReady));
     assert_eq!((bench.dropped.clone(), bench.books()), (vec![2], (3, 2, 1, 0)));
+}
+
+#[test]
+fn p8_a_hot_key_never_stops_the_others_and_keeps_its_order() {
+    // Goal: one key with 10,000 messages behind a lease, far more than `max_passed_over`, while 100,000 of other keys pass;
+    // then its order, exact to the end. Method: every tenth of the first 100,000 is of the hot key.
+    let hot = |place: u64| place < 100_000 && place.is_multiple_of(10);
+    let mut bench =
+        Bench::with_keys(&(0..110_000).map(|place| if hot(place) { 7 } else { 100 + place }).collect::<Vec<_>>());
+    bench.rules.max_passed_over = 4096;
+    bench.check_every = 5000;
+    assert_eq!(bench.lease(A, 1), [1]);
+    let mut others = 0;
+    for _ in 0..1000 {
+        let leased = bench.lease_with(B, LeaseLimits { messages: 1000, steps: 1024, ..NO_LIMIT }).0;
+        others += leased.len();
+        for one in leased {
+            assert!(!hot(one.seq.get() - 1), "message {} overtook 1", one.seq);
+            bench.settle_as(one.seq.get(), one.delivery_id.get(), Settle::Ack).expect("it is leased");
+        }
+        if others == 100_000 {
+            break;
+        }
+    }
+    assert_eq!((others, bench.books()), (100_000, (110_000, 100_000, 0, 10_000)), "P9");
+    // 1 is leased, a 64th of 4096 are entries in all, the rest is packed.
+    assert_eq!((bench.path.passed_over(), bench.path.packed()), (64, 9936));
+    bench.settle(1, NACK);
+    let mut order = Vec::new();
+    while order.len() < 10_000 {
+        let leased = bench.lease_with(B, LeaseLimits { messages: 1000, ..NO_LIMIT }).0;
+        assert!(!leased.is_empty(), "it stops at {}", order.len());
+        for one in leased {
+            order.push(one.seq.get());
+            bench.settle_as(one.seq.get(), one.delivery_id.get(), Settle::Ack).expect("it is leased");
+        }
+    }
+    assert!(order.iter().copied().eq((1..100_000).step_by(10)), "P8");
+    assert_eq!((bench.books(), bench.path.packed()), ((110_000, 110_000, 0, 0), 0));
+}
+
+#[test]
+fn what_waits_behind_a_crowded_key_is_purged_sought_over_and_owed_again_like_all_that_is_unsettled() {
+    let crowded = || {
+        let mut bench = Bench::with_keys(&[7, 7, 0, 7, 7, 8]);
+        bench.rules.max_passed_over = 100;
+        assert_eq!(bench.lease(A, 1), [1]);
+        assert_eq!(bench.lease(B, 1), [3]);
+        assert_eq!(bench.lease(B, 1), [6]);
+        assert_eq!((bench.path.passed_over(), bench.path.packed()), (3, 3));
+        bench
+    };
+    let mut bench = crowded();
+    assert_eq!((bench.purge(9).0, bench.books()), (6, (6, 0, 6, 0)));
+    // Everything but what is leased, also what is packed behind it.
+    let mut bench = crowded();
+    assert_eq!((bench.seek(7), bench.books()), ((0, 3), (6, 0, 3, 3)));
+    // A path that went back and goes forwards into the middle: what lies behind stays.
+    let mut bench = crowded();
+    bench.settle(3, Settle::Ack);
+    assert_eq!(
+        (bench.seek(1), bench.books()),
+        ((1, 0), (7, 1, 0, 6)),
+        "3 is owed once more, what is packed stays as it is"
+    );
+    assert_eq!((bench.seek(5), bench.books()), ((0, 3), (7, 1, 3, 3)));
+    bench.settle(1, Settle::Ack);
+    assert_eq!((bench.lease(A, 9), bench.path.lease_of(Seq::new(5)).unwrap().cause), (vec![5], Cause::First));
+    // Nobody keeps order any more.
+    let mut bench = crowded();
+    bench.rules.order = Order::None;
+    assert_eq!(bench.lease(B, 9), [2, 4, 5]);
+    // What expired there is found when its turn comes.
+    let mut bench = Bench::with_keys(&[7, 7, 7]);
+    bench.rules.max_passed_over = 100;
+    bench.facts[1].expires_at_ms = 10;
+    assert_eq!((bench.lease(A, 1), bench.lease(B, 9), bench.path.packed()), (vec![1], vec![], 2));
+    bench.cluster_ms = 10;
+    bench.settle(1, Settle::Ack);
+    assert_eq!((bench.lease(A, 9), bench.dropped.clone(), bench.books()), (vec![3], vec![2], (3, 1, 1, 1)));
+}
+
+#[test]
+fn p8_a_million_of_one_key_wait_while_all_others_pass_and_beyond_that_nothing_new_is_offered() {
+    // Goal: the same with the default limits, up to the most that is packed. Method: 1,060,000 of the hot key, and another one
+    // behind every tenth; what does not fit comes when some of the first are done.
+    const HOT: u64 = 1_060_000;
+    let keys: Vec<u64> =
+        (1..=HOT).flat_map(|number| [Some(7), number.is_multiple_of(10).then_some(number + 8)]).flatten().collect();
+    let mut bench = Bench::with_keys(&keys);
+    bench.rules.max_passed_over = 65_536;
+    bench.check_every = 200_000;
+    bench.rules.lease_ms = 1 << 40;
+    assert_eq!(bench.lease(A, 1), [1]);
+    let take = |bench: &mut Bench| {
+        // So that settles are forgotten.
+        bench.cluster_ms += 10_000;
+        bench.end_due(9);
+        let (leased, stop) = bench.lease_with(B, LeaseLimits { messages: 1024, steps: 1024, ..NO_LIMIT });
+        for one in &leased {
+            bench.settle_as(one.seq.get(), one.delivery_id.get(), Settle::Ack).expect("it is leased");
+        }
+        (leased.len() as u64, leased.iter().filter(|one| keys[one.seq.get() as usize - 1] == 7).count() as u64, stop)
+    };
+    let mut others = 0;
+    let stop = loop {
+        let (leased, hot, stop) = take(&mut bench);
+        assert_eq!(hot, 0, "the first is leased");
+        others += leased;
+        if stop != LeaseStop::StepsSpent {
+            break stop;
+        }
+    };
+    // 1,024 entries and 1,048,576 packed: the next one stops all.
+    assert_eq!((stop, bench.path.passed_over(), bench.path.packed()), (LeaseStop::PassedOverFull, 1024, 1 << 20));
+    assert_eq!(others, (1024 + (1 << 20)) / 10 - 1, "also the one right behind it");
+    let books = bench.books();
+    assert_eq!((books.1, books.3), (others, keys.len() as u64 - others), "P9");
+    bench.settle(1, Settle::Ack);
+    let mut hot_ones = 1;
+    while bench.books().3 > 0 {
+        let (leased, hot, stop) = take(&mut bench);
+        assert!(leased > 0 || stop == LeaseStop::StepsSpent, "{stop:?} with {:?}", bench.books());
+        hot_ones += hot;
+    }
+    assert_eq!((hot_ones, bench.books().1), (HOT, keys.len() as u64));
 }

@@ -55,6 +55,7 @@ const REACHED: &[&str] = &[
     "stretch read from disk",
     "a message waits for its key",
     "a message is delivered alone",
+    "messages wait packed behind a crowded key",
     "others passed a delayed message",
     "pull filled later",
     "pull ended empty",

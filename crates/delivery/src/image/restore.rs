@@ -1,6 +1,9 @@
 //! From the facts that an image stores to a state: its indexes are made anew, and what contradicts itself is refused.
 
-use std::collections::BTreeMap;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    ops::Range,
+};
 
 use mortarmq_types::{Cause, DeliveryId, KeyHash, Seq};
 
@@ -21,8 +24,11 @@ impl PathPartition {
         if let Some(owed) = marks.iter().find(|seq| self.entries.contains_key(*seq)) {
             return Err(ImageError::Field { field: "mark", found: owed.get() });
         }
-        self.ahead = (marks.len() + self.entries.range(self.position..).count()) as u64;
+        self.ahead = marks.len() as u64 + self.count_passed(self.position..Seq::MAX);
         self.settled_ahead = marks.into_iter().collect();
+        if let Some((field, seq)) = self.packed_fault() {
+            return Err(ImageError::Field { field, found: seq.get() });
+        }
         self.check_balance()?;
         self.check_settled()
     }
@@ -86,7 +92,7 @@ impl PathPartition {
         let dropped = self.dropped_by.iter().sum::<u64>();
         let settled = u128::from(self.delivered) + u128::from(dropped) + u128::from(self.dlq);
         let owed = u128::from(self.replay_end.above(self.position) - self.ahead)
-            + self.entries.len() as u128
+            + u128::from(self.all_passed())
             + u128::from(self.delayed);
         if settled + owed != u128::from(self.replay_end.above(self.start)) + u128::from(self.again) {
             return Err(ImageError::Field { field: "delivered", found: self.delivered });
@@ -103,6 +109,17 @@ impl PathPartition {
         if let Some(wrong) = twice.or_else(|| live.iter().copied().find(|id| self.runs.holds(*id))) {
             return Err(ImageError::Field { field: "delivery_id", found: wrong.get() });
         }
+        let replayed: BTreeSet<Seq> = self.packed.iter().filter(|it| it.is_replay).map(|it| it.seq).collect();
+        // What was acked and is packed all the same is owed once more.
+        let first_packed_new = |mut among: Range<Seq>| {
+            while let Some(seq) = self.packed.first(among.clone()) {
+                if !replayed.contains(&seq) {
+                    return Some(seq);
+                }
+                among.start = seq.next();
+            }
+            None
+        };
         for (first, run) in self.runs.iter().filter(|(_, run)| run.kind == Kind::Ack) {
             let of_run = self.entries.range(run.first_seq..run.first_seq.plus(run.count));
             for (seq, entry) in of_run {
@@ -110,6 +127,9 @@ impl PathPartition {
                 if !came_back(entry, acked) {
                     return Err(ImageError::Field { field: "seq", found: seq.get() });
                 }
+            }
+            if let Some(seq) = first_packed_new(run.first_seq..run.first_seq.plus(run.count)) {
+                return Err(ImageError::Field { field: "packed", found: seq.get() });
             }
         }
         Ok(())

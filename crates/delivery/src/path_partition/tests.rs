@@ -6,6 +6,7 @@ use mortarmq_types::{Attempt, Cause, ClusterTime, DeliveryId, KeyHash, LeaseTime
 
 use super::PathPartition;
 use crate::{
+    crowd::Waiting,
     entry::State,
     lease::{DuePosition, Fact, Facts, Handed, LeaseLimits, LeaseRequest},
     moves::{MoveKind, Moving},
@@ -144,6 +145,17 @@ fn check_finds_a_delayed_message_that_was_lost_or_came_twice() {
         path.entry_mut(seq(3)).due = ClusterTime::new(5);
         path.ready.insert((ClusterTime::new(5), seq(3)));
     });
+}
+
+#[test]
+fn check_finds_a_message_that_is_packed_where_it_cannot_be() {
+    let packed = |path: &mut PathPartition, number: u64, key: u64| {
+        let fact = Fact { key_hash: KeyHash::new(key), size_bytes: 1, expires_at_ms: 0 };
+        path.packed.insert(Waiting { seq: seq(number), fact, due: ClusterTime::ZERO, is_replay: false });
+    };
+    assert_found("invariant 15", |path| packed(path, 3, 1));
+    assert_found("invariant 15", |path| packed(path, 2, 9));
+    assert_found("invariant 15", |path| packed(path, 7, 0));
 }
 
 #[test]

@@ -111,6 +111,9 @@ impl Pair<'_> {
     }
 
     fn apply(&mut self, command: &Command) {
+        if self.real.packed() > 0 {
+            self.saw_packed(command);
+        }
         match command {
             Command::Publish { key, size_bytes, delay_ms, ttl_ms } => {
                 let expires_at_ms = if *ttl_ms == 0 { 0 } else { self.cluster_ms + ttl_ms };
@@ -343,7 +346,9 @@ impl Pair<'_> {
         real.check(last_seq);
         let passed = model.passed();
         assert_eq!((real.position().get(), real.replay_end().get()), (model.position, model.replay_end));
-        assert_eq!(real.passed_over(), passed.len() as u64);
+        let entries = model.entries();
+        assert_eq!(real.passed_over(), entries.len() as u64);
+        assert_eq!(real.packed(), (passed.len() - entries.len()) as u64);
         assert_eq!(real.in_flight(), model.leased().len() as u64);
         assert_eq!(real.scheduled(), model.scheduled().len() as u64);
         let held: Vec<u64> = passed.iter().copied().filter(|seq| model.message(*seq).status == Status::Held).collect();
@@ -384,7 +389,12 @@ impl Pair<'_> {
         let next_due = moving.into_iter().chain(next_lease).chain(next_retry).min();
         assert_eq!(real.next_due(self.gaps_ms).map(ClusterTime::get), next_due);
         for seq in 1..=model.last_seq() {
-            self.compare_message(seq, passed.contains(&seq));
+            assert_eq!(
+                real.is_packed(Seq::new(seq)),
+                passed.contains(&seq) && !entries.contains(&seq),
+                "message {seq}"
+            );
+            self.compare_message(seq, entries.contains(&seq));
         }
     }
 
@@ -410,6 +420,21 @@ impl Pair<'_> {
             }
             (state, status) => panic!("message {seq} is {state:?}, not {status:?}"),
         }
+    }
+
+    /// Notes what happens to a path with packed messages.
+    fn saw_packed(&mut self, command: &Command) {
+        self.saw(match command {
+            Command::Purge { .. } => "packed: purge".to_owned(),
+            Command::Seek { to, .. } if *to < self.model.position => "packed: seek back".to_owned(),
+            Command::Seek { .. } => "packed: seek forwards".to_owned(),
+            Command::SetOrder { .. } => "packed: other order".to_owned(),
+            Command::Restore => "packed: restored".to_owned(),
+            Command::Settle { .. } => "packed: settle".to_owned(),
+            Command::EndMember { .. } => "packed: member ends".to_owned(),
+            Command::Publish { .. } | Command::Lease { .. } | Command::Pass { .. } | Command::PassToNextDue => return,
+            Command::EndDue { .. } | Command::SetMaxAttempts { .. } | Command::GoOn { .. } => return,
+        });
     }
 
     fn saw(&mut self, what: String) {
@@ -491,7 +516,8 @@ fn command() -> impl Strategy<Value = Command> {
 fn rules() -> impl Strategy<Value = PathRules> {
     let order = prop_oneof![4 => Just(Order::Key), 1 => Just(Order::None)];
     let base = prop_oneof![Just(0_u64), Just(1), Just(100), Just(1000)];
-    let passed_over = prop_oneof![3 => Just(1000_u32), 1 => 0_u32..6];
+    // Of one key 15, 1 to 3, or 1 are entries.
+    let passed_over = prop_oneof![2 => Just(1000_u32), 2 => 64_u32..220, 1 => 0_u32..6];
     let in_flight = prop_oneof![3 => Just(0_u32), 1 => 1_u32..5];
     let attempts = 0_u32..5;
     (order, base, 0_u64..5000, passed_over, in_flight, attempts).prop_map(
@@ -616,6 +642,13 @@ const REACHED: &[&str] = &[
     "leased delayed, in order",
     "joined before what is out",
     "left behind",
+    "packed: purge",
+    "packed: seek back",
+    "packed: seek forwards",
+    "packed: other order",
+    "packed: restored",
+    "packed: settle",
+    "packed: member ends",
     "leased alone, lease_expired",
     "leased alone, consumer_lost",
 ];

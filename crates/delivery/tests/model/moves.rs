@@ -105,6 +105,9 @@ impl Model {
                 ended.push(self.ended(seq, End::Ended(Cause::Released)));
             }
             self.drop_message(seq, reason, moved);
+            if !std::mem::take(&mut self.message_mut(seq).packed) {
+                self.unpack_next(seq);
+            }
         }
         true
     }

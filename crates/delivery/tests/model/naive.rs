@@ -40,6 +40,8 @@ pub(crate) struct Message {
     pub(crate) given_back: u32,
     /// Whether it is delivered alone.
     pub(crate) alone: bool,
+    /// Whether it waits packed, behind the entries of a crowded key.
+    pub(crate) packed: bool,
     pub(crate) deliveries: Vec<Delivery>,
     /// The deliveries before it was replayed.
     pub(crate) former: Vec<Delivery>,
@@ -131,8 +133,20 @@ impl Model {
         let (attempt, cause) = (1, Cause::First);
         let (deliveries, former) = (Vec::new(), Vec::new());
         let status = if due.is_some() { Status::Delayed } else { Status::Waiting };
-        let (late, given_back, alone) = (0, 0, false);
-        self.messages.push(Message { fact, status, due, late, attempt, cause, given_back, alone, deliveries, former });
+        let (late, given_back, alone, packed) = (0, 0, false, false);
+        self.messages.push(Message {
+            fact,
+            status,
+            due,
+            late,
+            attempt,
+            cause,
+            given_back,
+            alone,
+            packed,
+            deliveries,
+            former,
+        });
     }
 
     pub(crate) fn message(&self, seq: u64) -> &Message {
@@ -147,6 +161,53 @@ impl Model {
     pub(crate) fn passed(&self) -> Vec<u64> {
         let end = self.replay_end.min(self.last_seq() + 1);
         (self.start..end).filter(|seq| self.message(*seq).status.is_passed()).collect()
+    }
+
+    /// Those of them that are not packed.
+    pub(crate) fn entries(&self) -> Vec<u64> {
+        self.passed().into_iter().filter(|seq| !self.message(*seq).packed).collect()
+    }
+
+    /// Those of one key, packed or not.
+    fn of_key(&self, key: u64, packed: bool) -> Vec<u64> {
+        let is_one = |seq: &u64| {
+            let message = self.message(*seq);
+            message.fact.key_hash.get() == key && message.packed == packed
+        };
+        self.passed().into_iter().filter(is_one).collect()
+    }
+
+    /// Packs a message that was just passed over and waits for its key, or another of the key in its place, if the key has
+    /// as many entries as it may.
+    pub(crate) fn pass_over(&mut self, seq: u64, rules: &PathRules, call_from: u64) {
+        let key = self.message(seq).fact.key_hash.get();
+        if self.order == Order::None || key == 0 {
+            return;
+        }
+        let most = (rules.max_passed_over / 64).clamp(1, 1024) as usize;
+        let mut entries = self.of_key(key, false);
+        let first_packed = self.of_key(key, true).first().copied();
+        let others = entries.len() - 1;
+        let is_last = entries.last() == Some(&seq);
+        let is_behind = first_packed.map_or(others >= most && is_last, |first| first < seq);
+        let candidate = if is_behind { Some(seq) } else { entries.pop().filter(|_| others >= most) };
+        let Some(candidate) = candidate else { return };
+        let message = self.message(candidate);
+        let is_untouched = message.status == Status::Waiting && message.deliveries.is_empty();
+        if is_untouched && !self.may_leave(candidate, &self.passed(), call_from) {
+            self.message_mut(candidate).packed = true;
+        }
+    }
+
+    /// The next packed message of a key takes the place of an entry that was settled.
+    pub(crate) fn unpack_next(&mut self, settled: u64) {
+        let key = self.message(settled).fact.key_hash.get();
+        if self.order == Order::Key
+            && key != 0
+            && let Some(next) = self.of_key(key, true).first().copied()
+        {
+            self.message_mut(next).packed = false;
+        }
     }
 
     /// Whether a message stands in the partition's schedule. What has fallen due for this path stays for another one, or
@@ -202,6 +263,9 @@ impl Model {
 
     fn may_leave(&self, seq: u64, passed: &[u64], call_from: u64) -> bool {
         let key = self.message(seq).fact.key_hash;
+        if self.message(seq).packed {
+            return false;
+        }
         let leased_now = |earlier: &Message| {
             earlier.status == Status::Leased
                 && earlier.deliveries.last().is_some_and(|delivery| delivery.id >= call_from)
@@ -232,6 +296,7 @@ impl Model {
     pub(crate) fn adopt(&mut self, order: Order) {
         if self.order != order {
             self.order = order;
+            self.messages.iter_mut().for_each(|message| message.packed = false);
             for delivery in self.messages.iter_mut().flat_map(|message| &mut message.deliveries) {
                 delivery.together = None;
             }
@@ -299,6 +364,7 @@ impl Model {
             if self.message(seq).has_expired(now) {
                 *steps -= 1;
                 self.drop_expired(seq, handed);
+                self.unpack_next(seq);
                 continue;
             }
             let size = u64::from(self.message(seq).fact.size_bytes);
@@ -335,18 +401,18 @@ impl Model {
             self.position += 1;
             return Ok(None);
         }
-        let is_full = left_behind || self.passed().len() as u32 >= rules.max_passed_over;
+        let is_full = left_behind || self.entries().len() as u32 >= rules.max_passed_over;
         match again.or_else(|| self.offered(call_from, is_full)) {
             Some(seq) => Ok(Some((seq, false))),
             None => {
-                let next = self.next_new(call_from, (!is_full).then_some(known_to), now, handed)?;
+                let next = self.next_new(call_from, (!is_full).then_some(known_to), rules, now, handed)?;
                 Ok(next.map(|seq| (seq, true)))
             }
         }
     }
 
     fn next_alone(&self, rules: &PathRules) -> Option<u64> {
-        let is_full = self.passed().len() as u32 >= rules.max_passed_over;
+        let is_full = self.entries().len() as u32 >= rules.max_passed_over;
         self.ready_alone().first().copied().filter(|seq| *seq < self.position || is_full)
     }
 
@@ -374,7 +440,7 @@ impl Model {
             let is_delayed = self.message(seq).status == Status::Delayed;
             let was_skipped = is_delayed && (self.start..self.position).contains(&seq);
             let has_expired = self.message(seq).has_expired(now);
-            if was_skipped && !has_expired && self.passed().len() as u32 >= rules.max_passed_over {
+            if was_skipped && !has_expired && self.entries().len() as u32 >= rules.max_passed_over {
                 return Ok(true);
             }
             *steps = left;
@@ -389,6 +455,8 @@ impl Model {
             message.late = if was_skipped { due } else { 0 };
             if was_skipped && has_expired {
                 self.drop_expired(seq, handed);
+            } else if was_skipped {
+                self.pass_over(seq, rules, u64::MAX);
             }
         }
         Ok(false)
@@ -413,7 +481,7 @@ impl Model {
         if message.status == Status::ToReplay {
             message.status = Status::Waiting;
             (message.attempt, message.cause, message.given_back, message.late) = (1, Cause::Replayed, 0, 0);
-            message.alone = false;
+            (message.alone, message.packed) = (false, false);
             message.former.append(&mut message.deliveries);
         }
     }
@@ -424,6 +492,7 @@ impl Model {
         &mut self,
         call_from: u64,
         known: Option<u64>,
+        rules: &PathRules,
         now: u64,
         handed: &mut Handed,
     ) -> Result<Option<u64>, LeaseStop> {
@@ -445,6 +514,9 @@ impl Model {
             } else if self.may_leave(seq, &self.passed(), call_from) {
                 return Ok(Some(seq));
             }
+            self.offer(seq);
+            self.pass_over(seq, rules, call_from);
+            return Ok(None);
         }
         self.offer(seq);
         Ok(None)
@@ -524,6 +596,7 @@ impl Model {
             Settle::Ack => {
                 ended.push(self.ended(seq, End::Acked));
                 self.message_mut(seq).status = Status::Acked;
+                self.unpack_next(seq);
                 self.delivered += 1;
             }
             Settle::Nack { delay_ms } => self.fail(seq, Why::Nacked(delay_ms), rules, now, real, ended),
@@ -640,6 +713,7 @@ impl Model {
         ended.push(self.ended(seq, end));
         if let End::Dead(_) = end {
             self.message_mut(seq).status = Status::Dead;
+            self.unpack_next(seq);
             self.dlq += 1;
             return;
         }

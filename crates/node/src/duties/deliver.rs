@@ -124,7 +124,7 @@ impl Node {
                 continue;
             }
             waiting += partition.ready_messages();
-            if partition.passed_over() < limit {
+            if partition.may_offer(limit) {
                 let due = found.schedule.places_after(partition.due_position()).take_while(|at| at.due <= state.time);
                 waiting += due.take(STEPS_MAX as usize).count() as u64;
                 waiting += found.last_seq.next().above(partition.position());
@@ -132,7 +132,7 @@ impl Node {
             if self.open.settled.contains(&id) {
                 // A settle may free what waits behind its key, or room below the limit.
                 let idle = partition.passed_over().saturating_sub(still(partition));
-                waiting += idle + u64::from(partition.passed_over() >= limit);
+                waiting += idle + u64::from(!partition.may_offer(limit));
             }
         }
         if self.open.published.contains(&path.topic) {

@@ -154,7 +154,7 @@ impl Life {
             assert!(self.rig.now.monotonic <= latest, "a pull does not end: {pull:?}");
         }
         let state = self.node().shard().state();
-        let (mut waits_for_key, mut is_alone) = (false, false);
+        let (mut waits_for_key, mut is_alone, mut is_crowded) = (false, false, false);
         for subscription in self.subscriptions.iter().filter(|held| held.joined) {
             let Some((id, path)) = state
                 .paths
@@ -179,10 +179,9 @@ impl Life {
             for (number, partition) in path.partitions.iter().enumerate() {
                 let is_open = flight == 0 || partition.in_flight() < flight;
                 let last = topic.partitions[number].last_seq;
-                let has_new = partition.position() <= last && partition.passed_over() < passed_max;
+                let has_new = partition.position() <= last && partition.may_offer(passed_max);
                 let next = topic.partitions[number].schedule.next_after(partition.due_position());
-                let has_due =
-                    next.is_some_and(|next| next.at.due <= state.time) && partition.passed_over() < passed_max;
+                let has_due = next.is_some_and(|next| next.at.due <= state.time) && partition.may_offer(passed_max);
                 let has_work = is_open && {
                     let alone = if somebody_is { partition.ready_alone() } else { 0 };
                     partition.ready_messages() > alone || has_new || has_due
@@ -193,15 +192,16 @@ impl Life {
                     member.held_messages
                 );
                 let settled = partition.in_flight() + partition.scheduled() + partition.ready_messages();
+                is_crowded |= partition.packed() > 0;
                 waits_for_key |= partition.passed_over() > settled;
             }
         }
-        if is_alone {
-            self.record.reach("a message is delivered alone");
-        }
-        if waits_for_key {
-            self.record.reach("a message waits for its key");
-        }
+        let reached = [
+            (is_alone, "a message is delivered alone"),
+            (is_crowded, "messages wait packed behind a crowded key"),
+            (waits_for_key, "a message waits for its key"),
+        ];
+        reached.iter().filter(|(is_so, _)| *is_so).for_each(|(_, what)| self.record.reach(what));
         Ok(())
     }
 

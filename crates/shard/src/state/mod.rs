@@ -226,7 +226,7 @@ impl State {
             !partition.is_moving()
                 && (partition.ready_messages() > 0
                     || state.schedule.next_after(partition.due_position()).is_some_and(|next| next.at.due <= self.time)
-                    || (partition.position() <= state.last_seq && partition.passed_over() < limit))
+                    || (partition.position() <= state.last_seq && partition.may_offer(limit)))
         })
     }
 

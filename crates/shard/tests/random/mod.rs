@@ -99,6 +99,9 @@ fn settings(random: &mut Random, of_topic: bool) -> SettingsPatch {
         patch.add(Setting::LeaseMs, 1000 + random.below(43_199_000));
         patch.add(Setting::Order, random.below(2));
         patch.add(Setting::MaxAttempts, random.below(4));
+    } else {
+        // Of each key one message is an entry.
+        patch.add(Setting::MaxPassedOver, 64 + random.below(64));
     }
     patch
 }

@@ -1,0 +1,187 @@
+//! Crowded keys: when more messages wait for one key than a bound, those beyond it are packed.
+//!
+//! A message that waits for its key is an entry like any other, and of these a path has at most `max_passed_over`. One hot
+//! key would fill that and stop all others. So of each key only so many messages are entries, the earliest; what waits
+//! behind them was never delivered, is all alike, and takes a few bytes. When an entry of the key leaves, the next message
+//! takes its place. Packed messages do not count for `max_passed_over`.
+//!
+//! Everything that concerns all unsettled messages concerns them too: they are in the depth, they are dropped by a purge or
+//! a seek forwards, and stay what they are in a seek backwards; one that expired is found when it becomes an entry and
+//! would be offered.
+
+mod packed;
+
+use std::ops::Range;
+
+use mortarmq_types::{Cause, DeliveryId, KeyHash, Seq};
+
+use crate::{
+    entry::Entry,
+    lease::Fact,
+    path_partition::PathPartition,
+    rules::{Order, PathRules},
+};
+
+pub(crate) use packed::{Packed, Waiting};
+
+/// Entries of one key at most, for a group with the default `max_passed_over` or more.
+const KEY_ENTRIES_MAX: u32 = 1024;
+/// So many keys can be crowded before they alone are all that a path may pass over.
+const CROWDED_KEYS: u32 = 64;
+/// Packed messages of one path in one partition: about 8 MiB. At this limit nothing new is offered.
+pub(crate) const PACKED_MAX: u64 = 1 << 20;
+
+impl PathPartition {
+    /// Messages that wait behind a crowded key, packed; they are not among [`Self::passed_over`].
+    #[must_use]
+    pub const fn packed(&self) -> u64 {
+        self.packed.len()
+    }
+
+    /// Whether a message waits behind a crowded key, packed.
+    #[must_use]
+    pub fn is_packed(&self, seq: Seq) -> bool {
+        self.packed.contains(seq)
+    }
+
+    /// Whether the path may offer new messages, given the most entries that it may have.
+    #[must_use]
+    pub fn may_offer(&self, max_passed_over: u64) -> bool {
+        (self.entries.len() as u64) < max_passed_over && self.packed.len() < PACKED_MAX
+    }
+
+    /// Notes a message that waits for its key: as an entry, or packed if its key is crowded.
+    pub(crate) fn pass_over(&mut self, seq: Seq, entry: Entry, rules: &PathRules) {
+        let key = entry.key_hash;
+        if !self.has_queue(key) {
+            self.entries.insert(seq, entry);
+            return;
+        }
+        let most = key_entries_max(rules);
+        let is_behind = match self.packed.first_of(key) {
+            Some(first) => first < seq,
+            None => self.has_entries(key, most) && self.last_of_key(key) < Some(seq),
+        };
+        if is_behind {
+            self.pack(seq, &entry);
+            return;
+        }
+        self.entries.insert(seq, entry);
+        self.join_key(key, seq);
+        if self.has_entries(key, most + 1) {
+            self.pack_last(key);
+        }
+    }
+
+    /// The next packed message of a key takes the place of an entry that left. Whether it can be leased is the caller's to
+    /// find out.
+    pub(crate) fn unpack_next(&mut self, key: KeyHash) {
+        if let Some(waiting) = self.packed.pop_first(key) {
+            self.entries.insert(waiting.seq, waiting.entry());
+            self.keyed.insert((key, waiting.seq));
+        }
+    }
+
+    /// Makes entries of all packed messages: no key has a queue any more.
+    pub(crate) fn unpack_all(&mut self) {
+        for waiting in std::mem::take(&mut self.packed).iter() {
+            self.entries.insert(waiting.seq, waiting.entry());
+        }
+    }
+
+    /// Whether the message was offered and is not settled, as an entry or packed.
+    pub(crate) fn is_passed(&self, seq: Seq) -> bool {
+        self.entries.contains_key(&seq) || self.packed.contains(seq)
+    }
+
+    /// The lowest of these messages that was offered and is not settled.
+    pub(crate) fn first_passed(&self, among: Range<Seq>) -> Option<Seq> {
+        let entry = self.entries.range(among.clone()).next().map(|(seq, _)| *seq);
+        let packed = self.packed.first(among);
+        entry.into_iter().chain(packed).min()
+    }
+
+    /// The highest of these messages that was offered and is not settled.
+    pub(crate) fn last_passed(&self, among: Range<Seq>) -> Option<Seq> {
+        let entry = self.entries.range(among.clone()).next_back().map(|(seq, _)| *seq);
+        entry.max(self.packed.last(among))
+    }
+
+    /// How many of these messages were offered and are not settled. Looks at each.
+    pub(crate) fn count_passed(&self, among: Range<Seq>) -> u64 {
+        self.entries.range(among.clone()).count() as u64 + self.packed.count(among)
+    }
+
+    /// All messages that were offered and are not settled.
+    pub(crate) fn all_passed(&self) -> u64 {
+        self.entries.len() as u64 + self.packed.len()
+    }
+
+    /// Packs the last entry of a key that has one too many, unless there is something to be known of it, or it may leave.
+    fn pack_last(&mut self, key: KeyHash) {
+        let Some(last) = self.last_of_key(key) else { return };
+        let entry = self.entry(last);
+        if self.packed.len() >= PACKED_MAX || !entry.is_untouched() || self.ready.contains(&(entry.due, last)) {
+            return;
+        }
+        let entry = entry.clone();
+        self.entries.remove(&last);
+        self.keyed.remove(&(key, last));
+        self.pack(last, &entry);
+    }
+
+    fn pack(&mut self, seq: Seq, entry: &Entry) {
+        assert!(entry.is_untouched(), "invariant 15: message {seq} is packed as {entry:?}");
+        let Entry { key_hash, size_bytes, expires_at_ms, due, cause, .. } = *entry;
+        let fact = Fact { key_hash, size_bytes, expires_at_ms };
+        let is_new = self.packed.insert(Waiting { seq, fact, due, is_replay: cause == Cause::Replayed });
+        assert!(is_new, "invariant 15: message {seq} waits already");
+    }
+
+    /// Whether a key has at least so many entries.
+    fn has_entries(&self, key: KeyHash, count: u32) -> bool {
+        self.keyed.range((key, Seq::ZERO)..=(key, Seq::MAX)).nth(count as usize - 1).is_some()
+    }
+
+    fn last_of_key(&self, key: KeyHash) -> Option<Seq> {
+        self.keyed.range((key, Seq::ZERO)..=(key, Seq::MAX)).next_back().map(|(_, seq)| *seq)
+    }
+
+    /// Which part of invariant 15 does not hold, and for which message.
+    pub(crate) fn packed_fault(&self) -> Option<(&'static str, Seq)> {
+        for key in self.packed.keys() {
+            let first = self.packed.first_of(key)?;
+            if self.order == Order::None || !key.is_some() {
+                return Some(("packed key", first));
+            }
+            if self.last_of_key(key).is_none_or(|last| last >= first) {
+                return Some(("packed before an entry of its key", first));
+            }
+        }
+        let twice = self.entries.keys().chain(self.settled_ahead.iter()).find(|seq| self.packed.contains(**seq));
+        twice.map(|seq| ("packed twice", *seq))
+    }
+
+    pub(crate) fn check_packed(&self) {
+        self.packed.check();
+        assert_eq!(self.packed_fault(), None, "invariant 15, P8");
+    }
+}
+
+/// How many messages of one key are entries.
+fn key_entries_max(rules: &PathRules) -> u32 {
+    (rules.max_passed_over / CROWDED_KEYS).clamp(1, KEY_ENTRIES_MAX)
+}
+
+impl Waiting {
+    fn entry(self) -> Entry {
+        if self.is_replay { Entry::replayed(self.fact) } else { Entry::new(self.fact, self.due) }
+    }
+}
+
+impl Entry {
+    /// Whether it waits and nothing ever happened to it.
+    fn is_untouched(&self) -> bool {
+        self.is_waiting() && self.previous == DeliveryId::ZERO && matches!(self.cause, Cause::First | Cause::Replayed)
+    }
+}
