@@ -103,8 +103,7 @@ impl PathPartition {
 
     /// The highest of these messages that was offered and is not settled.
     pub(crate) fn last_passed(&self, among: Range<Seq>) -> Option<Seq> {
-        let entry = self.entries.range(among.clone()).next_back().map(|(seq, _)| *seq);
-        entry.max(self.packed.last(among))
+        self.entries.last(among.clone()).max(self.packed.last(among))
     }
 
     /// How many of these messages were offered and are not settled. Looks at each.

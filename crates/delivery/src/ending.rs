@@ -154,7 +154,7 @@ impl PathPartition {
     ) -> bool {
         self.follow_order(rules.order);
         let left = if cause == Cause::ConsumerLost { Failure::Lost } else { Failure::GivenBack };
-        while let Some(&(_, seq)) = self.holders.range((member, Seq::ZERO)..=(member, Seq::MAX)).next() {
+        while let Some(seq) = self.first_held_by(member) {
             if *budget == 0 {
                 return false;
             }
@@ -185,6 +185,11 @@ impl PathPartition {
         // Nothing of the key is leased in key order any more, so its earliest moves if it waits.
         self.free_head(key);
         count
+    }
+
+    /// The lowest message that a member holds.
+    fn first_held_by(&self, member: MemberId) -> Option<Seq> {
+        self.holders.range((member, Seq::ZERO)..=(member, Seq::MAX)).next().map(|(_, seq)| *seq)
     }
 
     /// A retry's time has come: it waits only for its key now.

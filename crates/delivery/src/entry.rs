@@ -42,7 +42,7 @@ pub enum State {
         due: ClusterTime,
     },
     /// A member holds it.
-    Leased(Lease),
+    Leased(Box<Lease>),
     /// Its bytes cannot be read: it is neither delivered nor dropped, and its key waits (failure rule 3).
     Held,
 }
@@ -83,13 +83,13 @@ impl Entry {
     }
 
     /// The entry of a message that the path is obliged to deliver once more: attempts start again.
-    pub(crate) const fn replayed(fact: Fact) -> Self {
+    pub(crate) fn replayed(fact: Fact) -> Self {
         Self { cause: Cause::Replayed, ..Self::new(fact, ClusterTime::ZERO) }
     }
 
     /// The lease, if the message is leased.
     #[must_use]
-    pub const fn lease(&self) -> Option<&Lease> {
+    pub fn lease(&self) -> Option<&Lease> {
         match &self.state {
             State::Leased(lease) => Some(lease),
             State::Waiting | State::Scheduled { .. } | State::Held => None,

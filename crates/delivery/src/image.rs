@@ -91,6 +91,7 @@ use mortarmq_types::{
 
 use crate::{
     crowd::Packed,
+    entries::Entries,
     entry::{Entry, Lease, State},
     lease::DuePosition,
     moves::Moving,
@@ -141,7 +142,7 @@ pub struct PathPartitionImage {
     dlq: u64,
     again: u64,
     retries_by: [u64; Cause::ALL.len()],
-    entries: OrdMap<Seq, Entry>,
+    entries: Entries,
     packed: Packed,
     runs: OrdMap<DeliveryId, Run>,
 }
@@ -171,7 +172,7 @@ impl PathPartitionImage {
             out.put_u64(retries);
         }
         out.put_u64(self.entries.len() as u64);
-        for (seq, entry) in &self.entries {
+        for (seq, entry) in self.entries.iter() {
             put_entry(out, *seq, entry);
         }
         packed::put(out, &self.packed);
@@ -357,7 +358,7 @@ fn take_entry(fields: &mut Fields<'_>, last_due: ClusterTime) -> Result<Entry, I
     let state = match fields.u8()? {
         0 => State::Waiting,
         1 => State::Scheduled { due: ClusterTime::new(fields.u64()?) },
-        2 => State::Leased(take_lease(fields, previous)?),
+        2 => State::Leased(Box::new(take_lease(fields, previous)?)),
         // It was found unreadable by a delivery.
         3 if previous != DeliveryId::ZERO => State::Held,
         found => return Err(ImageError::Field { field: "state", found: u64::from(found) }),

@@ -7,12 +7,13 @@
 //! A message that an operator brings back joins its key's queue when it is offered again, and one that was delayed when it
 //! falls due. It may stand before messages that are leased: it waits for those, and what waits behind it waits for it.
 
-use std::{collections::BTreeSet, ops::Bound};
+use std::ops::Bound;
 
 use mortarmq_types::{DeliveryId, KeyHash, Seq};
 
 use crate::{
     entry::{Entry, Lease, State},
+    pair_set::PairSet,
     path_partition::PathPartition,
     rules::Order,
 };
@@ -32,7 +33,7 @@ impl PathPartition {
         self.leased_keys.clear();
         self.ready.clear();
         self.lone.clear();
-        for (seq, entry) in &self.entries.clone() {
+        for (seq, entry) in self.entries.clone().iter() {
             if entry.lease().is_some_and(|lease| lease.ordered)
                 && let State::Leased(lease) = &mut self.entry_mut(*seq).state
             {
@@ -125,13 +126,13 @@ impl PathPartition {
 }
 
 /// What an index holds of the key behind a message.
-fn after(index: &BTreeSet<(KeyHash, Seq)>, key: KeyHash, seq: Seq) -> impl Iterator<Item = Seq> {
+fn after(index: &PairSet<KeyHash>, key: KeyHash, seq: Seq) -> impl Iterator<Item = Seq> {
     let bounds = (Bound::Excluded((key, seq)), Bound::Included((key, Seq::MAX)));
     index.range(bounds).map(|(_, seq)| *seq)
 }
 
 /// Adds a message to its key's queue, if there is one to join, and says whether it stands at the head.
-fn join(keyed: &mut BTreeSet<(KeyHash, Seq)>, order: Order, key: KeyHash, seq: Seq) -> bool {
+fn join(keyed: &mut PairSet<KeyHash>, order: Order, key: KeyHash, seq: Seq) -> bool {
     if order == Order::None || !key.is_some() {
         return true;
     }

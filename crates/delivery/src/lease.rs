@@ -430,7 +430,7 @@ impl PathPartition {
         assert!(entry.is_waiting(), "P5: message {seq} is leased while it is {:?}", entry.state);
         assert!(entry.previous < delivery_id, "P10: delivery {delivery_id} of {seq} follows {}", entry.previous);
         let (grant, granted_at) = (call.request.grant, call.request.granted_at);
-        entry.state = State::Leased(Lease { delivery_id, member, grant, deadline, ordered, granted_at });
+        entry.state = State::Leased(Box::new(Lease { delivery_id, member, grant, deadline, ordered, granted_at }));
         let (attempt, cause, previous, size_bytes) = (entry.attempt, entry.cause, entry.previous, entry.size_bytes);
         if entry.alone {
             self.lone_leases.insert((member, seq));

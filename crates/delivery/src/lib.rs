@@ -17,7 +17,9 @@
 mod alone;
 mod backoff;
 mod crowd;
+mod entries;
 mod key_order;
+mod pair_set;
 mod runs;
 mod seq_set;
 

@@ -27,7 +27,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use imbl::{OrdMap, OrdSet};
+use imbl::OrdSet;
 use mortarmq_types::{
     Attempt, Cause, ClusterTime, DeliveryId, DropReason, KeyHash, LeaseTime, MemberId, Position, Seq,
 };
@@ -35,10 +35,12 @@ use mortarmq_types::{
 use crate::{
     books::end_of,
     crowd::Packed,
+    entries::Entries,
     entry::{Entry, State},
     key_order::Ahead,
     lease::{DuePosition, Facts},
     moves::Moving,
+    pair_set::PairSet,
     rules::{Now, Order, PathRules},
     runs::Runs,
 };
@@ -49,7 +51,7 @@ use crate::{
 /// commands come. The size grows with the unsettled messages below the position and the lately settled ones, never with
 /// the backlog.
 ///
-/// Entries and runs are persistent maps: [`Self::image`] shares them, and what changes while the image lives is copied node
+/// Entries and runs are persistent: [`Self::image`] shares them, and what changes while the image lives is copied node
 /// by node, never as a whole.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PathPartition {
@@ -74,27 +76,27 @@ pub struct PathPartition {
     /// What an operator asked for and is not done.
     pub(crate) moving: Option<Moving>,
     /// Every message that was offered, or fell due behind the position, and is not settled.
-    pub(crate) entries: OrdMap<Seq, Entry>,
+    pub(crate) entries: Entries,
     /// What waits behind a crowded key.
     pub(crate) packed: Packed,
     /// The order that the indexes below are made for.
     pub(crate) order: Order,
     /// The queue of each key: its unsettled messages that were offered.
-    pub(crate) keyed: BTreeSet<(KeyHash, Seq)>,
+    pub(crate) keyed: PairSet<KeyHash>,
     /// Those of them whose lease was granted in key order.
-    pub(crate) leased_keys: BTreeSet<(KeyHash, Seq)>,
+    pub(crate) leased_keys: PairSet<KeyHash>,
     /// What can be leased now: retries, by sequence, then what was delayed, by when it fell due.
-    pub(crate) ready: BTreeSet<(ClusterTime, Seq)>,
+    pub(crate) ready: PairSet<ClusterTime>,
     /// What can be leased now, but only alone.
     pub(crate) lone: BTreeSet<Seq>,
     /// Who holds which message that was delivered alone.
     pub(crate) lone_leases: BTreeSet<(MemberId, Seq)>,
     /// What waits for a time.
-    pub(crate) schedule: BTreeSet<(ClusterTime, Seq)>,
+    pub(crate) schedule: PairSet<ClusterTime>,
     /// When each lease ends.
-    pub(crate) deadlines: BTreeSet<(LeaseTime, Seq)>,
+    pub(crate) deadlines: PairSet<LeaseTime>,
     /// What each member holds.
-    pub(crate) holders: BTreeSet<(MemberId, Seq)>,
+    pub(crate) holders: PairSet<MemberId>,
     /// What cannot be read.
     pub(crate) held: BTreeSet<Seq>,
     /// Settles that may be repeated.
@@ -127,17 +129,17 @@ impl PathPartition {
             due_start: start,
             delayed: 0,
             moving: None,
-            entries: OrdMap::new(),
+            entries: Entries::default(),
             packed: Packed::default(),
             order: Order::Key,
-            keyed: BTreeSet::new(),
-            leased_keys: BTreeSet::new(),
-            ready: BTreeSet::new(),
+            keyed: PairSet::new(),
+            leased_keys: PairSet::new(),
+            ready: PairSet::new(),
             lone: BTreeSet::new(),
             lone_leases: BTreeSet::new(),
-            schedule: BTreeSet::new(),
-            deadlines: BTreeSet::new(),
-            holders: BTreeSet::new(),
+            schedule: PairSet::new(),
+            deadlines: PairSet::new(),
+            holders: PairSet::new(),
             held: BTreeSet::new(),
             runs: Runs::default(),
             delivered: 0,
@@ -312,6 +314,7 @@ impl PathPartition {
     /// # Panics
     /// When one does not hold.
     pub fn check(&self, last_seq: Seq) {
+        self.entries.check();
         self.check_indexes();
         self.check_key_order();
         self.check_alone();
@@ -368,7 +371,7 @@ impl PathPartition {
         let marks = self.settled_ahead.len();
         let in_place = self.settled_ahead.range(position..replay_end).count();
         assert_eq!(in_place, marks, "invariant 11: a mark lies outside of {position}..{replay_end}");
-        let is_owed = self.settled_ahead.iter().find(|seq| self.entries.contains_key(*seq));
+        let is_owed = self.settled_ahead.iter().find(|seq| self.entries.contains_key(seq));
         assert_eq!(is_owed, None, "invariant 11, P6: a message is both settled and owed");
         let skipped = marks as u64 + self.count_passed(position..Seq::MAX);
         assert_eq!(self.ahead, skipped, "invariant 11: messages that the position will skip");
@@ -378,8 +381,12 @@ impl PathPartition {
     }
 
     fn check_indexes(&self) {
+        [&self.keyed, &self.leased_keys].into_iter().for_each(PairSet::check);
+        [&self.ready, &self.schedule].into_iter().for_each(PairSet::check);
+        self.deadlines.check();
+        self.holders.check();
         let (mut leased, mut scheduled, mut held) = (0, 0, 0);
-        for (seq, entry) in &self.entries {
+        for (seq, entry) in self.entries.iter() {
             match &entry.state {
                 State::Waiting => {}
                 State::Held => {
@@ -408,7 +415,7 @@ impl PathPartition {
     fn check_key_order(&self) {
         let mut ahead: BTreeMap<KeyHash, Ahead<'_>> = BTreeMap::new();
         let (mut queued, mut ready, mut leased) = (0, 0, 0);
-        for (seq, entry) in &self.entries {
+        for (seq, entry) in self.entries.iter() {
             let has_queue = self.order == Order::Key && entry.key_hash.is_some();
             queued += usize::from(has_queue);
             let is_queued = self.keyed.contains(&(entry.key_hash, *seq));
@@ -447,7 +454,7 @@ impl PathPartition {
 
     fn check_deliveries(&self) {
         let mut live: BTreeSet<DeliveryId> = BTreeSet::new();
-        for (seq, entry) in &self.entries {
+        for (seq, entry) in self.entries.iter() {
             let is_first = matches!(entry.cause, Cause::First | Cause::Replayed);
             assert_eq!(is_first, entry.previous == DeliveryId::ZERO, "invariant 8, P7: {seq} has a cause and no past");
             assert!(entry.attempt >= Attempt::FIRST, "invariant 8, P7: {seq} has attempt 0");

@@ -21,7 +21,7 @@ impl PathPartition {
     pub(super) fn restore(&mut self, entries: Vec<(Seq, Entry)>, marks: Vec<Seq>) -> Result<(), ImageError> {
         self.index(&entries)?;
         self.entries = entries.into_iter().collect();
-        if let Some(owed) = marks.iter().find(|seq| self.entries.contains_key(*seq)) {
+        if let Some(owed) = marks.iter().find(|seq| self.entries.contains_key(seq)) {
             return Err(ImageError::Field { field: "mark", found: owed.get() });
         }
         self.ahead = marks.len() as u64 + self.count_passed(self.position..Seq::MAX);
