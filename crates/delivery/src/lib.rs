@@ -24,6 +24,7 @@ mod runs;
 mod seq_set;
 
 pub mod books;
+pub mod chunked;
 pub mod ending;
 pub mod entry;
 pub mod image;
@@ -34,6 +35,7 @@ pub mod rules;
 pub mod settle;
 
 pub use books::Books;
+pub use chunked::ChunkedMap;
 pub use ending::{Death, End, Ended};
 pub use entry::{Entry, Lease, State};
 pub use image::{ImageError, PathPartitionImage};

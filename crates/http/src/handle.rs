@@ -4,6 +4,8 @@ use std::future::Future;
 
 use mortarmq_node::{Act, Query, QueryReply};
 
+use crate::access::Access;
+
 /// The node and its process, as the router sees them. Cheap to clone: every request has one.
 pub trait NodeHandle: Clone + Send + Sync + 'static {
     /// Asks the node. `None`: the node is stopping and answers nothing more.
@@ -12,6 +14,9 @@ pub trait NodeHandle: Clone + Send + Sync + 'static {
     /// Asks the node for a change; answered when it is applied. `None`: the node is stopping, and whether the change was made
     /// is not known.
     fn act(&self, act: Act) -> impl Future<Output = Option<QueryReply>> + Send;
+
+    /// Who may do what. Does not wait for the node.
+    fn access(&self) -> &Access;
 
     /// What `GET /v1/broker` tells. Does not wait for the node.
     fn broker(&self) -> BrokerStatus;

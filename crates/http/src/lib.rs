@@ -8,6 +8,7 @@
 //! (each is one route), then `refusal` (errors and their statuses) and `payload` (how stored bytes become JSON).
 //! Routes that change something are answered when the change is applied; `intake` keeps foreign web pages away from them.
 
+pub mod access;
 mod answer;
 mod handle;
 mod intake;
@@ -18,6 +19,7 @@ mod refusal;
 mod router;
 mod routes;
 
+pub use access::{Access, Action, Grant, Rights, Token};
 pub use handle::{BrokerStatus, NodeHandle, Readiness};
 pub use refusal::status;
 pub use router::router;

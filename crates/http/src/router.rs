@@ -5,7 +5,7 @@ use axum::middleware;
 use axum::routing::{get, post};
 
 use crate::handle::NodeHandle;
-use crate::{intake, routes};
+use crate::{access, intake, routes};
 
 /// The operator routes over one node, and what every request passes through.
 ///
@@ -36,6 +36,7 @@ pub fn router<H: NodeHandle>(handle: H) -> Router {
     routes::absent::add(router)
         .fallback(intake::unknown_path)
         .method_not_allowed_fallback(intake::wrong_method)
+        .layer(middleware::from_fn_with_state(handle.clone(), access::check::<H>))
         .layer(middleware::from_fn(intake::check))
         .with_state(handle)
 }

@@ -1,8 +1,8 @@
 //! The tree of commands.
 
 use crate::commands::{
-    balance, bench, broker, completion, demo, dlq, explain, groups, leader, peek, publish, serve, subscribe, topics,
-    trace, verify, version,
+    balance, bench, broker, completion, config, demo, dlq, explain, groups, hash_token, init, leader, peek, publish,
+    serve, subscribe, topics, trace, verify, version,
 };
 use crate::errors::Failure;
 
@@ -17,6 +17,10 @@ pub(crate) struct Cli {
 #[derive(Debug, clap::Subcommand)]
 enum Command {
     Serve(serve::Args),
+    Init(init::Args),
+    #[command(subcommand)]
+    Config(config::Command),
+    HashToken(hash_token::Args),
     #[command(subcommand)]
     Topics(topics::Command),
     #[command(subcommand)]
@@ -49,6 +53,9 @@ impl Cli {
     pub(crate) fn run(self) -> Result<(), Failure> {
         match self.command {
             Command::Serve(args) => serve::run(args),
+            Command::Init(args) => init::run(&args),
+            Command::Config(command) => config::run(&command),
+            Command::HashToken(args) => hash_token::run(&args),
             Command::Topics(command) => topics::run(&command),
             Command::Groups(command) => groups::run(&command),
             Command::Pub(args) => publish::run(&args),

@@ -2,7 +2,7 @@
 
 use mortarmq_delivery::Fact;
 use mortarmq_replica::{Entry, EntryKind};
-use mortarmq_shard::{AppendEffect, Applied, CopyEffect, Effect, LedgerEffect, Outcome, Setting};
+use mortarmq_shard::{AppendEffect, Applied, CopyEffect, Effect, LedgerEffect, Outcome, Setting, State};
 use mortarmq_storage::{LedgerRecord, SegmentRecord};
 use mortarmq_types::{CommitIndex, ConnectionId, Epoch, Position, WallTime};
 
@@ -134,7 +134,7 @@ impl Node {
                 match &waiter.kind {
                     WaiterKind::Nobody => self.adopt(now, &outcome),
                     WaiterKind::Connection { connection, slot } => {
-                        let reply = Reply { position, result: answer(outcome) };
+                        let reply = Reply { position, result: answer(outcome, self.shard.state()) };
                         self.connections.answer(*connection, slot + u64::from(place), reply);
                     }
                     WaiterKind::Join { connection, slot, session } => {
@@ -276,11 +276,15 @@ impl Told {
     }
 }
 
-fn answer(outcome: Outcome) -> Result<Answer, Failure> {
+fn answer(outcome: Outcome, state: &State) -> Result<Answer, Failure> {
     match outcome {
         Outcome::Published(published) => Ok(Answer::Published(published)),
         Outcome::PublishedBatch(published) => Ok(Answer::PublishedBatch(published)),
-        Outcome::TopicDeclared { topic, partitions, existed } => Ok(Answer::Declared { topic, partitions, existed }),
+        Outcome::TopicDeclared { topic, partitions, existed } => {
+            // None where the same batch deleted it again.
+            let name = state.topics.get(&topic).map_or_else(String::new, |topic| topic.name.clone());
+            Ok(Answer::Declared { topic, name, partitions, existed })
+        }
         Outcome::TopicDeleted { topic } => Ok(Answer::Deleted { existed: topic.is_some() }),
         Outcome::Settled(codes) => Ok(Answer::Settled(codes)),
         Outcome::Refused(refusal) => Err(failure(&refusal)),

@@ -32,12 +32,12 @@ pub struct NodeConfig {
     /// # Units
     /// Bytes.
     pub unwritten_bytes_max: u64,
-    /// A checkpoint is taken after so much journal.
+    /// A checkpoint is taken after so much journal at the latest; while it is small, earlier.
     ///
     /// # Units
     /// Bytes.
     pub checkpoint_after_bytes: u64,
-    /// Journal that is kept behind a checkpoint.
+    /// Journal that is kept behind a checkpoint, for nodes that lag.
     ///
     /// # Units
     /// Bytes.
@@ -62,7 +62,7 @@ impl NodeConfig {
             recent_bytes: 64 << 20,
             unwritten_bytes_max: 64 << 20,
             checkpoint_after_bytes: 512 << 20,
-            journal_keep_bytes: 1 << 30,
+            journal_keep_bytes: 0,
             publish_timeout_ms: 5000,
             initial: Defaults::BUILD,
         }

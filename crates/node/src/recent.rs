@@ -50,9 +50,14 @@ pub(crate) struct Recent {
     order: VecDeque<(TopicIncarnation, Partition, u64)>,
     /// Where copies are not written yet: by which work the last of them is.
     copies: BTreeMap<(TopicIncarnation, Partition), u64>,
+    /// With what each of them costs beside its record.
     bytes: u64,
     limit_bytes: u64,
 }
+
+/// What a record costs here beside its bytes: its places, with the room that their queues keep, and what stands around it in
+/// the command that brought it.
+const COST_BYTES: u64 = 2 * (size_of::<Kept>() + size_of::<(TopicIncarnation, Partition, u64)>()) as u64;
 
 impl Recent {
     pub(crate) fn new(limit_bytes: u64) -> Self {
@@ -68,7 +73,7 @@ impl Recent {
         fact: Fact,
         ticket: u64,
     ) {
-        self.bytes += stored.record.len() as u64;
+        self.bytes += cost(&stored);
         self.order.push_back((topic, partition, ticket));
         self.partitions.entry((topic, partition)).or_default().push_back(Kept { stored, fact });
     }
@@ -95,7 +100,7 @@ impl Recent {
             // A deleted topic's records went at once, with their places.
             let Some(records) = self.partitions.get_mut(&(topic, partition)) else { continue };
             if let Some(gone) = records.pop_front() {
-                self.bytes -= gone.stored.record.len() as u64;
+                self.bytes -= cost(&gone.stored);
             }
         }
     }
@@ -104,7 +109,7 @@ impl Recent {
         let gone: Vec<_> = self
             .partitions
             .range((topic, Partition::ZERO)..=(topic, Partition::MAX))
-            .map(|(place, records)| (*place, records.iter().map(|kept| kept.stored.record.len() as u64).sum::<u64>()))
+            .map(|(place, records)| (*place, records.iter().map(|kept| cost(&kept.stored)).sum::<u64>()))
             .collect();
         for (place, bytes) in gone {
             self.bytes -= bytes;
@@ -144,6 +149,11 @@ impl Recent {
     }
 }
 
+/// What a record takes of the limit.
+fn cost(stored: &Stored) -> u64 {
+    stored.record.len() as u64 + COST_BYTES
+}
+
 /// Where a message stands among those of its partition; it may lie behind their end.
 fn place_of(records: &VecDeque<Kept>, seq: Seq) -> Option<usize> {
     let first = records.front()?.stored.seq;
@@ -152,14 +162,14 @@ fn place_of(records: &VecDeque<Kept>, seq: Seq) -> Option<usize> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Recent, Stored};
+    use super::{COST_BYTES, Recent, Stored};
     use bytes::Bytes;
     use mortarmq_delivery::Fact;
     use mortarmq_types::{KeyHash, Partition, Position, Seq, TopicIncarnation, WallTime};
 
     #[test]
     fn only_what_is_written_is_forgotten() {
-        let mut recent = Recent::new(10);
+        let mut recent = Recent::new(2 * (5 + COST_BYTES));
         let topic = TopicIncarnation::new(1);
         for seq in 1..=5 {
             let stored = Stored {
@@ -176,7 +186,7 @@ mod tests {
         assert!(recent.get(topic, Partition::ZERO, Seq::new(1)).is_none());
         assert_eq!(recent.get(topic, Partition::ZERO, Seq::new(4)).map(|stored| stored.seq), Some(Seq::new(4)));
         recent.trim(5);
-        assert_eq!(recent.bytes(), 10);
+        assert_eq!(recent.bytes(), 2 * (5 + COST_BYTES));
         recent.note_copy(topic, Partition::ZERO, 7);
         recent.trim(6);
         assert_eq!(recent.needed_ticket(topic, Partition::ZERO), 7, "a copy is read once it is written");

@@ -27,6 +27,8 @@ pub enum Answer {
     Declared {
         /// The topic.
         topic: TopicIncarnation,
+        /// Its name, as it is written.
+        name: String,
         /// Its partitions.
         partitions: u16,
         /// Whether it was there before, with the same settings.

@@ -105,3 +105,26 @@ fn a_checkpoint_is_not_taken_twice_of_the_same_state() {
     }
     assert_eq!(rig.checkpoints, 1);
 }
+
+#[test]
+fn the_journal_of_a_small_state_stays_short_and_its_files_are_used_in_turn() {
+    // Goal: nobody pays twice for journal, by files filled with zeros for each byte that is written. Method: 200 MiB of
+    // publishes with a checkpoint due after 1 GiB; what the journal keeps, and how many files it ever filled.
+    let options = RigOptions {
+        journal_file_bytes: 16 << 20,
+        spare_files: 9,
+        checkpoint_after_bytes: 1 << 30,
+        recent_bytes: 0,
+        ..RigOptions::default()
+    };
+    let mut rig = Rig::start(&MemoryDisk::new(), options).expect("a fresh disk");
+    rig.connect(CONNECTION);
+    let topic = rig.declare("orders", 1).expect("no crash");
+    let key = vec![7; 1 << 15];
+    for first in (1..6401).step_by(16) {
+        rig.ask(CONNECTION, vec![publish(topic, 9, first..first + 16, &key)]).expect("no crash");
+    }
+    assert_eq!(rig.checkpoints, 3, "one for each 64 MiB");
+    let files = rig.disk.list(Path::new("data/journal")).expect("the journal's folder").len();
+    assert!(files <= 6, "{files} files for 64 MiB between checkpoints");
+}

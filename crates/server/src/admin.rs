@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use mortarmq_http::{BrokerStatus, NodeHandle, Readiness};
+use mortarmq_http::{Access, BrokerStatus, NodeHandle, Readiness};
 use mortarmq_node::{Act, Gauges, Query, QueryAnswer, QueryReply};
 use mortarmq_types::NodeId;
 use tokio::sync::{Semaphore, oneshot, watch};
@@ -43,6 +43,10 @@ impl NodeHandle for AdminHandle {
         let (answer, answered) = oneshot::channel();
         self.shared.send(Event::Act { act, answer });
         answered.await.ok()
+    }
+
+    fn access(&self) -> &Access {
+        &self.shared.access
     }
 
     fn broker(&self) -> BrokerStatus {

@@ -11,6 +11,7 @@ mod value;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
+use mortarmq_http::Token;
 use mortarmq_types::NodeId;
 
 pub use keys::{KEYS, Key, Kind, Status};
@@ -74,6 +75,8 @@ pub struct Config {
     /// # Units
     /// Bytes.
     pub send_budget_bytes: u64,
+    /// Who may do what; none: everybody everything, on this machine only.
+    pub tokens: Vec<Token>,
     /// Whether `/metrics` is served.
     pub metrics_enabled: bool,
     /// The least severe log lines that are written.
@@ -159,8 +162,8 @@ pub enum ConfigError {
     },
     /// An address that others can reach, while nobody has to show who they are.
     #[error(
-        "{key} {address} without credentials: this version has none yet, so a node listens on this machine only; \
-         use 127.0.0.1:{port}", port = .address.port()
+        "{key} {address} without credentials: anybody who reaches it could read and change everything; run mortarmq init, \
+         or use 127.0.0.1:{port}", port = .address.port()
     )]
     NotLoopback {
         /// The key.
@@ -233,7 +236,10 @@ impl Settings {
         let find = |name: &str| self.set.iter().find(|(key, _, _)| key.name == name);
         let value =
             |name: &'static str| find(name).map_or_else(|| keys::default_of(name), |(_, value, _)| value.clone());
-        let address = |name: &'static str| addresses::check(name, value(name).address(), find(name).is_some());
+        let tokens = value("tokens").tokens();
+        let address = |name: &'static str| {
+            addresses::check(name, value(name).address(), find(name).is_some(), !tokens.is_empty())
+        };
         let config = Config {
             node_id: NodeId::new(u16::try_from(value("node_id").number()).expect("its range ends at 16 bits")),
             listen_client: address("listen_client")?,
@@ -251,6 +257,7 @@ impl Settings {
             max_connections: u32::try_from(value("max_connections").number()).expect("its range ends at 32 bits"),
             receive_budget_bytes: value("receive_budget_bytes").number(),
             send_budget_bytes: SEND_BUDGET_BYTES,
+            tokens: tokens.clone(),
             metrics_enabled: value("metrics_enabled").flag(),
             log_level: value("log_level").word(),
             log_format: value("log_format").word(),

@@ -29,7 +29,7 @@ pub(crate) enum Event {
     /// Segment work is done.
     SegmentsWritten { ticket: u64 },
     /// A checkpoint is durable.
-    CheckpointWritten { log_index: u64 },
+    CheckpointWritten { log_index: u64, bytes: u64 },
     /// There was no room for a checkpoint.
     CheckpointPutOff { log_index: u64 },
     /// The disk stands otherwise than it did.

@@ -45,6 +45,9 @@ mod turn_away;
 /// Checking a data directory that no node uses, for the command that does it.
 pub use mortarmq_storage::{DirectoryLock, Finding, LockError, RealDisk, Summary, VerifyError, verify};
 
+/// Who may do what, for the commands that make tokens.
+pub use mortarmq_http::access;
+
 pub use config::{Config, ConfigError, Origin, Source};
 pub use identity::ForeignData;
 pub use open_files::TooFewFiles;

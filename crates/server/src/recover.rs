@@ -76,7 +76,11 @@ pub(crate) fn recover(
     if let Some(bytes) = recovery.segment_max_bytes() {
         segments.set_segment_bytes(bytes);
     }
-    let options = JournalOptions { file_bytes: config.journal_file_bytes, ..JournalOptions::new(ShardId::ZERO) };
+    let file_bytes = config.journal_file_bytes;
+    // A checkpoint frees about as many files as the journal had to reach it: kept, they need never be filled again.
+    let between_checkpoints = u32::try_from(config.snapshot_journal_bytes.div_ceil(file_bytes)).unwrap_or(u32::MAX);
+    let spare_files = between_checkpoints.saturating_add(1);
+    let options = JournalOptions { file_bytes, spare_files, ..JournalOptions::new(ShardId::ZERO) };
     let membership = recovery.membership();
     if !is_new {
         tracing::debug!("replaying the journal");

@@ -168,7 +168,7 @@ impl Behind {
                 );
                 // It begins with all that waits.
                 self.tell_written();
-                Event::CheckpointWritten { log_index }
+                Event::CheckpointWritten { log_index, bytes: written.bytes }
             }
             Err(full @ CheckpointError::DiskFull { .. }) => {
                 tracing::warn!("{full}: the checkpoint is put off, the one before stays good");

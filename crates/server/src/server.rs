@@ -195,8 +195,7 @@ impl Server {
         let shard_loop = ShardLoop::new(node, channels, Arc::clone(&status));
         // In front: the others end when its ends of their channels are gone.
         threads.insert(0, threads::spawn("shard-0", move || shard_loop.run()).map_err(StartError::Thread)?);
-        let shared =
-            Arc::new(Shared::new(events, config.receive_budget_bytes, config.send_budget_bytes, metrics, status));
+        let shared = Arc::new(Shared::new(events, &config, metrics, status));
         let (stop, stopping) = watch::channel(false);
         let (alive, all_closed) = mpsc::channel(1);
         let runtime = runtime().map_err(StartError::Thread)?;

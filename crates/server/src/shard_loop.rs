@@ -122,7 +122,9 @@ impl ShardLoop {
                 self.node.handle_journal_written(now, ready_number);
             }
             Event::SegmentsWritten { ticket } => self.node.handle_segments_written(now, ticket),
-            Event::CheckpointWritten { log_index } => self.node.handle_checkpoint_written(now, log_index),
+            Event::CheckpointWritten { log_index, bytes } => {
+                self.node.handle_checkpoint_written(now, log_index, bytes);
+            }
             Event::CheckpointPutOff { log_index } => self.node.handle_checkpoint_put_off(now, log_index),
             Event::Disk { state } => self.node.handle_disk(now, state),
             Event::ReadDone { ticket, result } => self.node.handle_read(now, ticket, result),

@@ -5,9 +5,11 @@ use std::sync::atomic::{AtomicBool, AtomicU8};
 use std::sync::mpsc;
 use std::time::Instant;
 
+use mortarmq_http::Access;
 use tokio::sync::Semaphore;
 
 use crate::clock::NodeClock;
+use crate::config::Config;
 use crate::event::Event;
 use crate::metrics::Metrics;
 use crate::outlet::Piles;
@@ -16,6 +18,8 @@ use crate::outlet::Piles;
 pub(crate) struct Shared {
     events: mpsc::Sender<Event>,
     pub(crate) clock: NodeClock,
+    /// Who may do what.
+    pub(crate) access: Arc<Access>,
     pub(crate) receive_budget: Arc<Semaphore>,
     /// What waits for consumers that take it slowly.
     pub(crate) piles: Arc<Piles>,
@@ -47,15 +51,22 @@ const READ_ONLY: u8 = 2;
 impl Shared {
     pub(crate) fn new(
         events: mpsc::Sender<Event>,
-        receive_budget_bytes: u64,
-        send_budget_bytes: u64,
+        config: &Config,
         metrics: Arc<Metrics>,
         status: Arc<Status>,
     ) -> Self {
-        let permits = usize::try_from(receive_budget_bytes).unwrap_or(usize::MAX).min(Semaphore::MAX_PERMITS);
+        let permits = usize::try_from(config.receive_budget_bytes).unwrap_or(usize::MAX).min(Semaphore::MAX_PERMITS);
         let receive_budget = Arc::new(Semaphore::new(permits));
-        let piles = Arc::new(Piles::new(usize::try_from(send_budget_bytes).unwrap_or(usize::MAX)));
-        Self { events, clock: NodeClock, receive_budget, piles, metrics, status }
+        let piles = Arc::new(Piles::new(usize::try_from(config.send_budget_bytes).unwrap_or(usize::MAX)));
+        Self {
+            events,
+            clock: NodeClock,
+            access: Arc::new(Access::new(config.tokens.clone())),
+            receive_budget,
+            piles,
+            metrics,
+            status,
+        }
     }
 
     /// Gives an event to the shard's loop. Once the loop has ended nobody is left to care.

@@ -6,20 +6,20 @@
 //!    skips what stands here and is still ahead of him, whatever the order in which he reads the rest.
 //!
 //! A message of which every path has been told is one like any other: who comes later reads it in the order of sequences.
-//! There are at most `max_delayed_per_partition` of them (failure rule 9). Both maps are persistent: an image shares them.
+//! There are at most `max_delayed_per_partition` of them (failure rule 9). Both maps lie in chunks: full ones, as a million of these
+//! must not cost much more than what is known of them, and an image shares them.
 
-use imbl::OrdMap;
-use mortarmq_delivery::{Delayed, DuePosition, Fact};
+use mortarmq_delivery::{ChunkedMap, Delayed, DuePosition, Fact};
 use mortarmq_types::{ClusterTime, Seq};
-use std::ops::{Bound, Range};
+use std::ops::{Bound, Range, RangeBounds};
 
 /// The delayed messages of a partition.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Schedule {
     /// In the order in which they fall due.
-    order: OrdMap<DuePosition, Fact>,
-    /// When each falls due.
-    dues: OrdMap<Seq, ClusterTime>,
+    order: ChunkedMap<DuePosition, ()>,
+    /// When each falls due, and what is known of it.
+    messages: ChunkedMap<Seq, (ClusterTime, Fact)>,
     /// That messages are due was told up to this time: paths look for themselves after that.
     told: ClusterTime,
 }
@@ -27,54 +27,75 @@ pub struct Schedule {
 impl Schedule {
     /// How many there are.
     #[must_use]
-    pub fn len(&self) -> usize {
+    pub const fn len(&self) -> usize {
         self.order.len()
     }
 
     /// Whether there are none.
     #[must_use]
-    pub fn is_empty(&self) -> bool {
+    pub const fn is_empty(&self) -> bool {
         self.order.is_empty()
     }
 
     /// When a message falls due, if it stands here.
     #[must_use]
     pub fn due_of(&self, seq: Seq) -> Option<ClusterTime> {
-        self.dues.get(&seq).copied()
+        self.messages.get(&seq).map(|(due, _)| *due)
     }
 
     /// The first message behind a place.
     #[must_use]
     pub fn next_after(&self, after: DuePosition) -> Option<Delayed> {
-        let next = self.order.range((Bound::Excluded(after), Bound::Unbounded)).next();
-        next.map(|(at, fact)| Delayed { at: *at, fact: *fact })
+        self.places_after(after).next().map(|at| self.delayed(at))
     }
 
     /// The places behind one, the first to fall due first.
     pub fn places_after(&self, after: DuePosition) -> impl Iterator<Item = DuePosition> {
-        self.order.range((Bound::Excluded(after), Bound::Unbounded)).map(|(at, _)| *at)
+        self.order.range((Bound::Excluded(after), Bound::Unbounded)).map(|(at, ())| *at)
+    }
+
+    /// How many messages stand behind a place.
+    #[must_use]
+    pub fn count_after(&self, after: DuePosition) -> usize {
+        self.order.count_above(after)
     }
 
     /// All places, the first to fall due first.
     pub fn places(&self) -> impl Iterator<Item = DuePosition> {
-        self.order.keys().copied()
+        self.order.iter().map(|(at, ())| *at)
     }
 
     /// All messages by rising sequence, from one on, each with when it falls due.
     pub fn from_seq(&self, first: Seq) -> impl Iterator<Item = DuePosition> {
-        self.dues.range(first..).map(|(seq, due)| DuePosition { due: *due, seq: *seq })
+        self.among((Bound::Included(first), Bound::Unbounded))
+    }
+
+    /// The message with the lowest sequence.
+    #[must_use]
+    pub fn lowest(&self) -> Option<Seq> {
+        self.messages.first().map(|(seq, _)| *seq)
     }
 
     /// The message with the lowest sequence among these.
     #[must_use]
     pub fn first_among(&self, among: Range<Seq>) -> Option<DuePosition> {
-        self.dues.range(among).next().map(|(seq, due)| DuePosition { due: *due, seq: *seq })
+        self.among(among).next()
     }
 
     /// The message with the highest sequence among these.
     #[must_use]
     pub fn last_among(&self, among: Range<Seq>) -> Option<DuePosition> {
-        self.dues.range(among).next_back().map(|(seq, due)| DuePosition { due: *due, seq: *seq })
+        self.among(among).next_back()
+    }
+
+    fn among(&self, among: impl RangeBounds<Seq>) -> impl DoubleEndedIterator<Item = DuePosition> {
+        self.messages.range(among).map(|(seq, (due, _))| DuePosition { due: *due, seq: *seq })
+    }
+
+    /// A place that stands here, with what is known of its message.
+    fn delayed(&self, at: DuePosition) -> Delayed {
+        let (_, fact) = self.messages.get(&at.seq).expect("invariant 1: both maps hold the same messages");
+        Delayed { at, fact: *fact }
     }
 
     /// When messages next fall due of which nobody was told.
@@ -86,7 +107,7 @@ impl Schedule {
     /// Whether anything is due at this time.
     #[must_use]
     pub fn has_due(&self, now: ClusterTime) -> bool {
-        self.order.get_min().is_some_and(|(at, _)| at.due <= now)
+        self.order.first().is_some_and(|(at, ())| at.due <= now)
     }
 
     /// Up to when it was told that messages are due.
@@ -97,9 +118,9 @@ impl Schedule {
 
     /// Adds a message.
     pub(crate) fn add(&mut self, at: DuePosition, fact: Fact) {
-        let was_ordered = self.order.insert(at, fact).is_some();
-        let was_due = self.dues.insert(at.seq, at.due).is_some();
-        assert!(!was_ordered && !was_due, "invariant 1: message {} is delayed twice", at.seq);
+        let was_ordered = self.order.insert(at, ()).is_some();
+        let was_known = self.messages.insert(at.seq, (at.due, fact)).is_some();
+        assert!(!was_ordered && !was_known, "invariant 1: message {} is delayed twice", at.seq);
     }
 
     /// Notes that it is told up to now.
@@ -116,27 +137,30 @@ impl Schedule {
     pub(crate) fn forget_to(&mut self, last: DuePosition, most: u32) -> u32 {
         let mut forgotten = 0;
         while forgotten < most
-            && let Some((at, _)) = self.order.get_min().filter(|(at, _)| *at <= last)
+            && let Some(at) = self.order.first().map(|(at, ())| *at)
+            && at <= last
         {
-            let at = *at;
             self.order.remove(&at);
-            self.dues.remove(&at.seq);
+            self.messages.remove(&at.seq);
             forgotten += 1;
         }
         forgotten
     }
 
     /// The messages with what is known of them, the first to fall due first.
-    pub(crate) fn iter(&self) -> impl ExactSizeIterator<Item = (&DuePosition, &Fact)> {
-        self.order.iter()
+    pub(crate) fn iter(&self) -> impl Iterator<Item = Delayed> {
+        self.places().map(|at| self.delayed(at))
     }
 
     /// Takes messages back that [`Self::iter`] gave; none if one of them is there twice.
-    pub(crate) fn restore(told: ClusterTime, messages: Vec<(DuePosition, Fact)>) -> Option<Self> {
-        let count = messages.len();
-        let dues: OrdMap<Seq, ClusterTime> = messages.iter().map(|(at, _)| (at.seq, at.due)).collect();
-        let order: OrdMap<DuePosition, Fact> = messages.into_iter().collect();
-        (dues.len() == count && order.len() == count).then_some(Self { order, dues, told })
+    pub(crate) fn restore(told: ClusterTime, delayed: Vec<Delayed>) -> Option<Self> {
+        let count = delayed.len();
+        let order: ChunkedMap<_, _> = delayed.iter().map(|one| (one.at, ())).collect();
+        // Added by rising sequence they lie in full chunks.
+        let mut messages = delayed;
+        messages.sort_unstable_by_key(|one| one.at.seq);
+        let messages: ChunkedMap<_, _> = messages.into_iter().map(|one| (one.at.seq, (one.at.due, one.fact))).collect();
+        (messages.len() == count && order.len() == count).then_some(Self { order, messages, told })
     }
 
     /// Asserts invariant 1.
@@ -144,9 +168,11 @@ impl Schedule {
     /// # Panics
     /// When it does not hold.
     pub fn check(&self, last_seq: Seq) {
-        assert_eq!(self.order.len(), self.dues.len(), "invariant 1: delayed messages by due time and by sequence");
-        assert!(self.order.keys().all(|at| self.dues.get(&at.seq) == Some(&at.due)), "invariant 1: due times differ");
-        let highest = self.dues.get_max().map(|(seq, _)| *seq);
+        self.order.check();
+        self.messages.check();
+        assert_eq!(self.order.len(), self.messages.len(), "invariant 1: delayed messages by due time and by sequence");
+        assert!(self.places().all(|at| self.due_of(at.seq) == Some(at.due)), "invariant 1: due times differ");
+        let highest = self.messages.last().map(|(seq, _)| *seq);
         assert!(highest <= Some(last_seq), "invariant 1: {highest:?} is delayed, the last message is {last_seq}");
     }
 }
@@ -159,7 +185,7 @@ pub(crate) const fn all_until(time: ClusterTime) -> DuePosition {
 #[cfg(test)]
 mod tests {
     use super::{Schedule, all_until};
-    use mortarmq_delivery::{DuePosition, Fact};
+    use mortarmq_delivery::{Delayed, DuePosition, Fact};
     use mortarmq_types::{ClusterTime, KeyHash, Seq};
 
     fn at(due: u64, seq: u64) -> DuePosition {
@@ -203,9 +229,9 @@ mod tests {
 
     #[test]
     fn p11_a_message_that_is_there_twice_is_not_taken_back() {
-        let messages: Vec<_> = schedule().iter().map(|(at, fact)| (*at, *fact)).collect();
+        let messages: Vec<_> = schedule().iter().collect();
         assert_eq!(Schedule::restore(ClusterTime::ZERO, messages.clone()), Some(schedule()));
-        let twice = [messages.clone(), vec![(at(50, 1), messages[0].1)]].concat();
+        let twice = [messages.clone(), vec![Delayed { at: at(50, 1), ..messages[0] }]].concat();
         assert_eq!(Schedule::restore(ClusterTime::ZERO, twice), None);
     }
 }

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use mortarmq_http::{BrokerStatus, NodeHandle, Readiness};
+use mortarmq_http::{Access, BrokerStatus, NodeHandle, Readiness};
 use mortarmq_node::views::MovedView;
 use mortarmq_node::views::balance::TopicWithoutGroup;
 use mortarmq_node::views::trace::{TraceEvent, TraceStanding};
@@ -31,6 +31,8 @@ pub(crate) struct FakeNode {
     pub(crate) readiness: Readiness,
     /// How topic `broken` fails.
     pub(crate) failure: Failure,
+    /// Who may do what.
+    pub(crate) access: Access,
     /// What peek finds.
     pub(crate) messages: Vec<PeekedMessage>,
 }
@@ -44,6 +46,7 @@ impl FakeNode {
             moved: MovedView { replayed: 5, dropped: 7, is_partial: false },
             readiness: Readiness { ready: true, ..Readiness::default() },
             failure: Failure::new(ErrorCode::Internal, "told to fail"),
+            access: Access::default(),
             messages: vec![message(42, b"k1", b"{\"n\": 1}")],
         }
     }
@@ -71,6 +74,10 @@ impl NodeHandle for FakeNode {
         let result = self.check(topic).map(|()| QueryAnswer::Moved(self.moved));
         let position = Position { epoch: Epoch::new(3), commit_index: CommitIndex::new(8124) };
         Some(QueryReply { position, result })
+    }
+
+    fn access(&self) -> &Access {
+        &self.access
     }
 
     fn broker(&self) -> BrokerStatus {

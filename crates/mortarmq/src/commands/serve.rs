@@ -4,9 +4,10 @@ mod flags;
 
 use std::error::Error;
 use std::io::{IsTerminal, Write};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-use mortarmq_server::{Addresses, Config, Running, Server};
+use mortarmq_server::{Addresses, Config, ConfigError, Origin, Running, Server};
 use tracing_subscriber::EnvFilter;
 
 use self::flags::Flags;
@@ -36,8 +37,9 @@ pub(crate) fn run(args: Args) -> Result<(), Failure> {
     if dev {
         flags.set_default("listen_client", "127.0.0.1:7188");
         flags.set_default("listen_admin", "127.0.0.1:7190");
+        flags.set_default("tokens", "[]");
     }
-    let config = load(file.as_deref(), flags)?;
+    let (config, _) = load(file.as_deref(), flags.given)?;
     log_to_stderr(&config);
     // Before anything is started: whoever is told that the node is ready may end it at once.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
@@ -56,15 +58,21 @@ pub(crate) fn run(args: Args) -> Result<(), Failure> {
     Ok(())
 }
 
-fn load(file: Option<&Path>, flags: Flags) -> Result<Config, Failure> {
+/// What a node would start with: file, environment and flags.
+pub(crate) fn load(file: Option<&Path>, flags: Vec<(String, String)>) -> Result<(Config, Vec<Origin>), Failure> {
     // A variable whose name or value is no text is none of ours.
     let environment =
         std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
-    let loaded = Config::load(file, environment, flags.given);
-    let (config, _) = loaded.map_err(|error| {
-        Failure::arguments(chain(&error), "the keys, their values and defaults: mortarmq serve --help")
-    })?;
-    Ok(config)
+    Config::load(file, environment, flags).map_err(|error| refused(&error))
+}
+
+/// What a file alone says.
+pub(crate) fn load_file(file: &Path) -> Result<(Config, Vec<Origin>), Failure> {
+    Config::load(Some(file), [], []).map_err(|error| refused(&error))
+}
+
+fn refused(error: &ConfigError) -> Failure {
+    Failure::arguments(chain(error), "the keys, their values and defaults: mortarmq serve --help")
 }
 
 fn log_to_stderr(config: &Config) {
@@ -108,7 +116,7 @@ fn banner(config: &Config, running: &Running) -> String {
          data    {data} ({found})\n\
          client  {client}\n\
          admin   http://{admin}\n\
-         access  this machine only; no credentials are asked for\n\
+         access  {access}\n\
          \n\
          \x20 mortarmq topics create orders{server}\n\
          \x20 mortarmq pub orders hello{server}\n\
@@ -117,7 +125,21 @@ fn banner(config: &Config, running: &Running) -> String {
          ready\n",
         version = env!("CARGO_PKG_VERSION"),
         node = config.node_id,
+        access = access(config, client),
     )
+}
+
+/// Who may connect.
+fn access(config: &Config, client: SocketAddr) -> String {
+    let asks = match config.tokens.len() {
+        0 => return "this machine only; no credentials are asked for".to_owned(),
+        1 => "every listener asks for the token".to_owned(),
+        count => format!("every listener asks for one of {count} tokens"),
+    };
+    if client.ip().to_canonical().is_loopback() {
+        return asks;
+    }
+    format!("{asks}; without TLS, tokens and messages can be read on their way")
 }
 
 /// An error with its causes, in one line: only here, at the edge, the chain is printed.

@@ -51,7 +51,11 @@ impl Broker {
         let log_file = File::options().create(true).append(true).open(&log).expect("the log can be written");
         let log_begin = log_file.metadata().expect("it is open").len();
         let mut command = mortarmq();
-        command.args(["serve", "--dev", "--listen-client", client, "--listen-admin", admin]);
+        command.args(["serve", "--listen-client", client, "--listen-admin", admin]);
+        // For development nothing of a file would count that this sets.
+        if !flags.contains(&"--config") {
+            command.arg("--dev");
+        }
         command.args(flags).arg("--data-dir").arg(dir).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log_file);
         let mut child = command.spawn().expect("the binary runs");
         let lines = lines_of(child.stdout.take().expect("stdout is piped"));
@@ -281,6 +285,17 @@ pub fn mortarmq() -> Command {
 /// Runs the binary without a broker.
 pub fn run(args: &[&str]) -> Done {
     Done::of(mortarmq().args(args).stdin(Stdio::null()).output().expect("the binary runs"))
+}
+
+/// Runs the binary with some settings in its environment, and something on stdin.
+pub fn run_with(args: &[&str], environment: &[(&str, &str)], input: &[u8]) -> Done {
+    let mut command = mortarmq();
+    command.args(args).envs(environment.iter().copied());
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().expect("the binary runs");
+    // A command that is refused its arguments reads nothing.
+    let _ = child.stdin.take().expect("stdin is piped").write_all(input);
+    Done::of(child.wait_with_output().expect("it ends"))
 }
 
 /// Waits until a condition holds.

@@ -13,6 +13,8 @@ use crate::output::Output;
 pub(crate) struct Checkpoints {
     /// Journal since the last image, in bytes.
     pub(crate) journal_bytes: u64,
+    /// What the last durable checkpoint took on disk, in bytes; 0 before the first.
+    pub(crate) last_bytes: u64,
     /// The entry of the image that is being written.
     pub(crate) writing: Option<u64>,
     /// From when on one more is wanted that frees room.
@@ -40,10 +42,12 @@ impl Node {
     }
 
     /// A checkpoint is durable: journal that it covers may go.
-    pub fn handle_checkpoint_written(&mut self, now: Now, log_index: u64) {
+    /// `bytes` is what it takes on disk.
+    pub fn handle_checkpoint_written(&mut self, now: Now, log_index: u64, bytes: u64) {
         self.turn(now);
         assert_eq!(self.checkpoints.writing.take(), Some(log_index), "one checkpoint is written at a time");
         self.checkpoints.durable = log_index;
+        self.checkpoints.last_bytes = bytes;
         self.release_journal();
     }
 

@@ -76,9 +76,15 @@ impl Node {
     }
 
     /// After how much journal the next checkpoint is taken: the journal is the room that the node can free.
+    ///
+    /// A small one is taken early. Then few journal files are ever filled with zeros, they are used again soon, and a start
+    /// has little to replay.
     pub(super) fn checkpoint_after_bytes(&self) -> u64 {
-        let bytes = self.config.checkpoint_after_bytes;
-        if self.disk.is_low { bytes / LOW_CHECKPOINT_SHARE } else { bytes }
+        let most = self.config.checkpoint_after_bytes;
+        if self.disk.is_low {
+            return most / LOW_CHECKPOINT_SHARE;
+        }
+        early_checkpoint(self.checkpoints.last_bytes).min(most)
     }
 
     /// How many bytes of effects may wait for the segment writer before nothing more is leased: each lease adds to them.
@@ -104,9 +110,36 @@ impl Node {
     }
 }
 
+/// After how much journal a checkpoint is taken if the last one took so many bytes.
+const fn early_checkpoint(last_bytes: u64) -> u64 {
+    let amortised = last_bytes.saturating_mul(CHECKPOINT_SHARE);
+    if amortised > EARLY_CHECKPOINT_BYTES { amortised } else { EARLY_CHECKPOINT_BYTES }
+}
+
 /// The driver looks at the disk once a second.
 const RETRY_AFTER_MS: u32 = 1000;
+/// So many times what the last checkpoint took is written to the journal before the next: it adds at most a quarter to that.
+const CHECKPOINT_SHARE: u64 = 4;
+/// As much journal as one of its files has by default: a checkpoint that is taken earlier frees none.
+const EARLY_CHECKPOINT_BYTES: u64 = 64 << 20;
 /// Without room for a checkpoint, somebody has to make some first.
 const CHECKPOINT_RETRY_MS: u64 = 5000;
 /// By default a checkpoint after every 64 MiB of journal, which is one file.
 const LOW_CHECKPOINT_SHARE: u64 = 8;
+
+#[cfg(test)]
+mod tests {
+    use super::early_checkpoint;
+
+    #[test]
+    fn checkpoints_add_at_most_a_quarter_to_what_the_journal_writes() {
+        for last_bytes in [0, 1, 1 << 20, 16 << 20, 17 << 20, 1 << 30, u64::MAX / 2] {
+            let journal = early_checkpoint(last_bytes);
+            assert!(journal >= 64 << 20, "less than a journal file frees none");
+            assert!(
+                last_bytes <= journal / 4 || journal == u64::MAX,
+                "{last_bytes} bytes for each {journal} of journal"
+            );
+        }
+    }
+}

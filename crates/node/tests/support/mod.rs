@@ -283,10 +283,10 @@ impl Rig {
                     let mut bytes = BytesMut::new();
                     image.encode(&mut bytes);
                     let begun = self.disk.operations();
-                    self.segments.checkpoint(&meta, &bytes).map_err(crashed)?;
+                    let written = self.segments.checkpoint(&meta, &bytes).map_err(crashed)?;
                     self.note(begun, Doing::Checkpoint);
                     self.checkpoints += 1;
-                    self.node.handle_checkpoint_written(self.now, meta.log_index);
+                    self.node.handle_checkpoint_written(self.now, meta.log_index, written.bytes);
                 }
                 Output::ReleaseJournal { log_index, keep_bytes, frees_spares } => {
                     self.releases.push((log_index, keep_bytes, frees_spares));

@@ -30,6 +30,8 @@ pub enum Kind {
     Flag,
     /// One of these words.
     Word(&'static [&'static str]),
+    /// Tokens, as `hash-token` prints them.
+    Tokens,
 }
 
 /// Whether a key can be set.
@@ -42,7 +44,7 @@ pub enum Status {
 }
 
 const REPLICATION: &str = "this version runs one node without replication";
-const CREDENTIALS: &str = "this version has no credentials yet and listens on this machine only";
+const USERS: &str = "this version has tokens but no users with passwords yet; use tokens";
 const TLS: &str = "this version has no TLS yet";
 const QUEUE_API: &str = "this version has no HTTP queue API yet; the operator routes are on listen_admin";
 const WEBSOCKET: &str = "this version has no WebSocket listener yet";
@@ -52,7 +54,8 @@ const CATALOG: &str = "the cluster's initial values cannot be changed in this ve
 pub const KEYS: &[Key] = &[
     ready("node_id", Kind::Number(0, 65_535), "0"),
     not_yet("peers", REPLICATION),
-    ready("listen_client", Kind::Address, "127.0.0.1:7188"),
+    // Without credentials on this machine only: see addresses.rs.
+    ready("listen_client", Kind::Address, "0.0.0.0:7188"),
     not_yet("listen_peer", REPLICATION),
     ready("listen_admin", Kind::Address, "127.0.0.1:7190"),
     not_yet("listen_http", QUEUE_API),
@@ -60,7 +63,7 @@ pub const KEYS: &[Key] = &[
     not_yet("ws_origins", WEBSOCKET),
     ready("data_dir", Kind::Path, "./data"),
     ready("journal_file_bytes", Kind::Bytes(1 << 20, 1 << 34), "64MiB"),
-    ready("journal_keep_bytes", Kind::Bytes(0, 1 << 40), "1GiB"),
+    ready("journal_keep_bytes", Kind::Bytes(0, 1 << 40), "0"),
     ready("snapshot_journal_bytes", Kind::Bytes(1 << 20, 1 << 40), "512MiB"),
     ready("disk_reserve_bytes", Kind::Bytes(0, 1 << 40), "256MiB"),
     ready("scrub_bytes_per_s", Kind::Bytes(0, 1 << 40), "8MiB"),
@@ -74,8 +77,8 @@ pub const KEYS: &[Key] = &[
     not_yet("tls_key", TLS),
     not_yet("tls_ca", TLS),
     not_yet("peer_secret", REPLICATION),
-    not_yet("tokens", CREDENTIALS),
-    not_yet("users", CREDENTIALS),
+    ready("tokens", Kind::Tokens, "[]"),
+    not_yet("users", USERS),
     ready("metrics_enabled", Kind::Flag, "true"),
     ready("log_level", Kind::Word(&["error", "warn", "info", "debug", "trace"]), "info"),
     ready("log_format", Kind::Word(&["text", "json"]), "text"),

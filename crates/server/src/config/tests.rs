@@ -81,14 +81,14 @@ fn an_unknown_key_stops_the_start_with_the_nearest_valid_name() {
 
 #[test]
 fn what_is_not_there_yet_is_refused_by_name_when_it_is_set() {
-    for key in ["tokens", "users", "peers", "listen_ws", "tls_cert", "peer_secret", "listen_peer"] {
+    for key in ["users", "peers", "listen_ws", "tls_cert", "peer_secret", "listen_peer"] {
         let error = with_flags(&[(key, "[]")]).expect_err(key);
         assert!(matches!(error, ConfigError::NotYet { .. }), "{error}");
         assert!(error.to_string().starts_with(key), "{error}");
     }
-    let (_folder, path) = file("node.json", r#"{"tokens":[{"name":"a"}]}"#);
-    let error = Config::load(Some(&path), [], []).expect_err("tokens");
-    assert!(error.to_string().contains("no credentials yet"), "{error}");
+    let (_folder, path) = file("node.json", r#"{"users":[{"name":"a"}]}"#);
+    let error = Config::load(Some(&path), [], []).expect_err("users");
+    assert!(error.to_string().contains("use tokens"), "{error}");
 }
 
 #[test]
@@ -102,6 +102,34 @@ fn an_address_that_others_can_reach_is_refused_without_credentials() {
         with_flags(&[("listen-client", address)]).expect(address);
     }
     assert!(with_flags(&[("listen-admin", "0.0.0.0:7190")]).is_err());
+}
+
+const TOKENS: &str = r#"[{"name": "ops",
+    "sha256": "2bb80d537b1da3e38bd30361aa855686bde0eacd7162fef6a25fe97bf527a25b", "grants": [{"action": "admin"}]}]"#;
+
+#[test]
+fn with_credentials_a_node_may_be_reached_and_without_it_is_on_this_machine_by_itself() {
+    let (config, origins) = Config::load(None, [], pairs(&[("tokens", TOKENS)])).expect("right");
+    assert_eq!((config.listen_client.to_string().as_str(), config.tokens.len()), ("0.0.0.0:7188", 1));
+    assert_eq!(config.listen_admin.to_string(), "127.0.0.1:7190");
+    let shown: Vec<&str> = origins.iter().filter(|at| at.key == "tokens").map(|at| at.value.as_str()).collect();
+    assert_eq!(shown, ["[ops]"], "names, no digests");
+    with_flags(&[("tokens", TOKENS), ("listen-client", "0.0.0.0:1"), ("listen-admin", "0.0.0.0:2")]).expect("right");
+    let config = with_flags(&[]).expect("right");
+    assert_eq!(config.listen_client.to_string(), "127.0.0.1:7188");
+}
+
+#[test]
+fn tokens_that_are_wrong_are_refused_without_a_digest_in_the_text() {
+    let (_folder, path) = file("node.json", &format!("{{\"tokens\": {}}}", TOKENS.replace("admin", "fly")));
+    for error in [
+        Config::load(Some(&path), [], []).expect_err("no such action"),
+        with_flags(&[("tokens", &TOKENS.replace("25b", "25"))]).expect_err("a digit is missing"),
+        with_flags(&[("tokens", "ops")]).expect_err("no JSON"),
+    ] {
+        let text = error.to_string();
+        assert!(text.starts_with("tokens = [...] in ") && !text.contains("2bb80d"), "{text}");
+    }
 }
 
 #[test]

@@ -3,6 +3,9 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
+use mortarmq_http::Token;
+use mortarmq_http::access::read_tokens;
+
 use super::keys::{Key, Kind};
 use super::{ConfigError, Source};
 
@@ -19,6 +22,8 @@ pub enum Value {
     Flag(bool),
     /// One of the key's words.
     Word(&'static str),
+    /// Tokens.
+    Tokens(Vec<Token>),
 }
 
 /// A value as it was written.
@@ -37,6 +42,15 @@ impl Given {
             Self::Json(serde_json::Value::String(text)) => text,
             Self::Json(other) => other.to_string(),
         };
+        if matches!(key.kind, Kind::Tokens) {
+            // The text has digests, and an error must not show them.
+            return read_tokens(&text).map(Value::Tokens).map_err(|expected| ConfigError::Value {
+                key: key.name,
+                found: "[...]".to_owned(),
+                source_place: source.clone(),
+                expected,
+            });
+        }
         Value::from_text(key.kind, &text).ok_or_else(|| ConfigError::Value {
             key: key.name,
             found: text,
@@ -56,6 +70,7 @@ impl Value {
             Kind::Address => address(text).map(Self::Address),
             Kind::Path => (!text.is_empty()).then(|| Self::Path(PathBuf::from(text))),
             Kind::Flag => text.parse().ok().map(Self::Flag),
+            Kind::Tokens => read_tokens(text).ok().map(Self::Tokens),
             Kind::Word(words) => words.iter().find(|word| **word == text).map(|word| Self::Word(word)),
         }
     }
@@ -80,6 +95,11 @@ impl Value {
         *flag
     }
 
+    pub(super) fn tokens(&self) -> Vec<Token> {
+        let Self::Tokens(tokens) = self else { panic!("{self:?} is asked for as tokens") };
+        tokens.clone()
+    }
+
     pub(super) fn word(&self) -> &'static str {
         let Self::Word(word) = self else { panic!("{self:?} is asked for as a word") };
         word
@@ -94,6 +114,11 @@ impl std::fmt::Display for Value {
             Self::Path(path) => path.display().fmt(formatter),
             Self::Flag(flag) => flag.fmt(formatter),
             Self::Word(word) => word.fmt(formatter),
+            // Their names only.
+            Self::Tokens(tokens) => {
+                let names: Vec<&str> = tokens.iter().map(|token| token.name.as_str()).collect();
+                write!(formatter, "[{}]", names.join(", "))
+            }
         }
     }
 }
@@ -108,6 +133,7 @@ impl Kind {
             Self::Path => "give a folder".to_owned(),
             Self::Flag => "give true or false".to_owned(),
             Self::Word(words) => format!("give one of {}", words.join(", ")),
+            Self::Tokens => "give the lines that `mortarmq hash-token` prints".to_owned(),
         }
     }
 }

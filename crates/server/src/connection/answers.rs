@@ -112,8 +112,8 @@ fn write_answer(
         Answer::Settled(codes) => return write_settled(op, &codes, position, out),
         Answer::Pong if op == Op::Connect.number() => return write_connected(&session.identity, out),
         Answer::Pong => PingOk.encode(out),
-        Answer::Declared { topic, partitions, existed } => {
-            let topic_id = handle_of(session, topic)?;
+        Answer::Declared { topic, name, partitions, existed } => {
+            let topic_id = handle_of(session, topic, &name)?;
             DeclareOk { topic_id, partition_count: partitions, existed, incarnation: topic, position }.encode(out);
         }
         Answer::Deleted { existed } => {
@@ -195,8 +195,12 @@ fn write_metadata(
 ) -> Result<(), Failure> {
     let mut topics = Vec::with_capacity(view.topics.len());
     for topic in &view.topics {
+        // Whoever has no grant on a topic does not learn that it is there.
+        if !session.may_see(&topic.name) {
+            continue;
+        }
         topics.push(MetadataTopic {
-            topic_id: handle_of(session, topic.topic)?,
+            topic_id: handle_of(session, topic.topic, &topic.name)?,
             incarnation: topic.topic,
             name: &topic.name,
             partition_count: topic.partitions,
@@ -214,8 +218,8 @@ fn write_metadata(
     })
 }
 
-fn handle_of(session: &mut Session, topic: TopicIncarnation) -> Result<u16, Failure> {
-    session.handles.handle_of(topic).ok_or_else(|| {
+fn handle_of(session: &mut Session, topic: TopicIncarnation, name: &str) -> Result<u16, Failure> {
+    session.handle_of(topic, name).ok_or_else(|| {
         // A DECLARE was carried out nevertheless.
         let text = "this connection used up its 65535 topic handles; open another one";
         Failure { outcome: Outcome::Unknown, ..Failure::new(ErrorCode::QuotaExceeded, text) }

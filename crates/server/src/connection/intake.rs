@@ -25,7 +25,7 @@ pub(crate) fn take_frames(session: &mut Session, input: &mut BytesMut, out: &mut
     session.expected.handle_read(now);
     let mut taken = Taken::default();
     let mut at = 0;
-    while session.stage != Stage::Ending {
+    while !matches!(session.stage, Stage::Ending | Stage::Rejected) {
         if session.expected.is_full() {
             taken.is_held = at < input.len();
             break;
@@ -98,7 +98,7 @@ mod tests {
 
     fn greeted() -> Session {
         let identity = Identity { node_id: NodeId::new(0), client_address: String::new(), poll_max_wait_ms: 0 };
-        let mut session = Session::new(identity, Arc::new(Metrics::new()));
+        let mut session = Session::new(identity, Arc::default(), Arc::new(Metrics::new()));
         let mut input = BytesMut::new();
         Connect { token: b"", client_name: b"" }.encode(&mut input).expect("it fits");
         assert_eq!(take(&mut session, &mut input).frames, 1);

@@ -25,8 +25,8 @@ use std::time::{Duration, Instant};
 use bytes::BytesMut;
 use mortarmq_node::Failure;
 use mortarmq_types::ConnectionId;
-use mortarmq_wire::ErrorCode;
 use mortarmq_wire::ops::ErrorAnswer;
+use mortarmq_wire::{ErrorCode, Op};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::watch;
@@ -86,6 +86,8 @@ struct Connection {
     is_last_written: bool,
     /// The system took less than there was; more can be written when it says so.
     is_blocked: bool,
+    /// When a wrong token is told so.
+    reject_at: Option<tokio::time::Instant>,
 }
 
 impl Connection {
@@ -94,7 +96,7 @@ impl Connection {
         Self {
             stream,
             id,
-            session: Session::new(identity, Arc::clone(&shared.metrics)),
+            session: Session::new(identity, Arc::clone(&shared.access), Arc::clone(&shared.metrics)),
             shared,
             pile: inbox.pile(),
             inbox,
@@ -106,6 +108,7 @@ impl Connection {
             deadlines: Deadlines::new(Instant::now()),
             is_last_written: false,
             is_blocked: false,
+            reject_at: None,
         }
     }
 
@@ -138,6 +141,7 @@ impl Connection {
                 },
                 () = self.pile.too_high(), if !self.is_last_written => self.turn_out(),
                 () = self.grant.granted(), if self.grant.is_waiting() => {}
+                () = sleep_until(self.reject_at), if self.reject_at.is_some() => self.reject(),
                 () = asked_to_stop(&mut stopping), if self.session.stage != Stage::Ending => {
                     self.session.stage = Stage::Ending;
                 }
@@ -155,7 +159,8 @@ impl Connection {
     }
 
     fn has_room(&self) -> bool {
-        !self.session.expected.is_full() && !self.outbox.is_full() && self.session.stage != Stage::Ending
+        let takes_more = matches!(self.session.stage, Stage::BeforeConnect | Stage::Open);
+        !self.session.expected.is_full() && !self.outbox.is_full() && takes_more
     }
 
     fn may_read(&self) -> bool {
@@ -190,6 +195,9 @@ impl Connection {
         if self.session.stage != Stage::BeforeConnect {
             self.deadlines.handle_connect();
         }
+        if self.session.stage == Stage::Rejected {
+            self.reject_at = Some(tokio::time::Instant::now() + WRONG_TOKEN_DELAY);
+        }
         self.is_held = taken.is_held;
         self.deadlines.handle_read(now, taken.frames > 0, taken.pending_bytes > 0);
         self.send_requests();
@@ -204,6 +212,14 @@ impl Connection {
         if !requests.is_empty() {
             self.shared.send(Event::Requests { connection: self.id, requests });
         }
+    }
+
+    /// Says that the token is none; one text for every reason.
+    fn reject(&mut self) {
+        self.reject_at = None;
+        let text = "the token is not accepted; check it, or ask who runs the broker for one";
+        self.session.refuse(Op::Connect.number(), 0, Failure::new(ErrorCode::AuthFailed, text));
+        self.send_requests();
     }
 
     /// Writes what there is until the system takes no more.
@@ -311,6 +327,14 @@ impl Connection {
     }
 }
 
+/// Guessing a token is slow.
+async fn sleep_until(moment: Option<tokio::time::Instant>) {
+    match moment {
+        Some(moment) => tokio::time::sleep_until(moment).await,
+        None => std::future::pending().await,
+    }
+}
+
 async fn asked_to_stop(stopping: &mut watch::Receiver<bool>) {
     // An error says that nobody is left who could ask.
     let _ = stopping.wait_for(|is_stopping| *is_stopping).await;
@@ -334,6 +358,7 @@ const READ_BYTES: usize = 64 << 10;
 /// A receive buffer that one large frame made is not kept.
 const KEPT_INPUT_BYTES: usize = 256 << 10;
 /// How often time-outs are looked at.
+const WRONG_TOKEN_DELAY: Duration = Duration::from_millis(100);
 const CHECK_PERIOD: Duration = Duration::from_millis(250);
 /// How long a closed connection waits for its peer to close too.
 const LINGER: Duration = Duration::from_secs(1);

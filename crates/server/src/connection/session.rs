@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
 
-use mortarmq_node::{Failure, Handles, Request};
+use mortarmq_http::{Access, Action, Rights};
+use mortarmq_node::{ErrorCode, Failure, Handles, Request};
 use mortarmq_shard::PublishRunBuilder;
 use mortarmq_types::{MemberId, NodeId, TopicIncarnation};
 
@@ -17,7 +18,12 @@ pub(crate) struct Session {
     pub(crate) identity: Identity,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) stage: Stage,
+    /// What whoever connected may do; nothing before CONNECT.
+    pub(crate) rights: Option<Rights>,
+    pub(crate) access: Arc<Access>,
     pub(crate) handles: Handles,
+    /// What may be done with the topics of the handles; empty where nobody is asked for a token.
+    topic_rights: BTreeMap<TopicIncarnation, TopicRights>,
     pub(crate) subscriptions: BTreeMap<u16, Subscription>,
     pub(crate) expected: Expected,
     pub(crate) ack_latency: AckLatency,
@@ -41,10 +47,20 @@ pub(crate) struct Identity {
 pub(crate) enum Stage {
     /// CONNECT has not come.
     BeforeConnect,
+    /// CONNECT came with a token that is none: nothing is taken, and it is told so a little later.
+    Rejected,
     /// Every request is taken.
     Open,
     /// Nothing more is taken; what is open is answered, then the connection closes.
     Ending,
+}
+
+/// What may be done with a topic.
+#[derive(Clone, Debug)]
+struct TopicRights {
+    name: Box<str>,
+    produce: bool,
+    consume: bool,
 }
 
 /// A subscription that was asked for on this connection.
@@ -56,18 +72,60 @@ pub(crate) struct Subscription {
 }
 
 impl Session {
-    pub(crate) fn new(identity: Identity, metrics: Arc<Metrics>) -> Self {
+    pub(crate) fn new(identity: Identity, access: Arc<Access>, metrics: Arc<Metrics>) -> Self {
         Self {
             identity,
             metrics,
             stage: Stage::BeforeConnect,
+            rights: None,
+            access,
             handles: Handles::default(),
+            topic_rights: BTreeMap::new(),
             subscriptions: BTreeMap::new(),
             expected: Expected::new(Instant::now()),
             ack_latency: AckLatency::default(),
             requests: Vec::new(),
             run: PublishRunBuilder::default(),
         }
+    }
+
+    /// The handle of a topic, given now if it has none, and with it what may be done with the topic. None when all are
+    /// used up.
+    pub(crate) fn handle_of(&mut self, topic: TopicIncarnation, name: &str) -> Option<u16> {
+        let handle = self.handles.handle_of(topic)?;
+        if !self.access.is_open() {
+            let may = |action| self.rights.as_ref().is_some_and(|rights| rights.may(action, name));
+            let (produce, consume) = (may(Action::Produce), may(Action::Consume));
+            self.topic_rights.insert(topic, TopicRights { name: name.into(), produce, consume });
+        }
+        Some(handle)
+    }
+
+    /// Whether a topic may be seen.
+    pub(crate) fn may_see(&self, name: &str) -> bool {
+        self.rights.as_ref().is_some_and(|rights| rights.may_see(name))
+    }
+
+    /// Refuses an action on a topic of this name that no grant allows.
+    pub(crate) fn check(&self, action: Action, name: &str) -> Result<(), Failure> {
+        match &self.rights {
+            Some(rights) if rights.may(action, name) => Ok(()),
+            Some(_) | None => Err(forbidden(action, name)),
+        }
+    }
+
+    /// Refuses to publish to a topic, or to consume from it, without a grant. It is asked for every publish.
+    pub(crate) fn check_topic(&self, action: Action, topic: TopicIncarnation) -> Result<(), Failure> {
+        if self.access.is_open() {
+            return Ok(());
+        }
+        let Some(rights) = self.topic_rights.get(&topic) else { return Err(forbidden(action, "")) };
+        let is_allowed = match action {
+            Action::Produce => rights.produce,
+            Action::Consume => rights.consume,
+            Action::Create | Action::Admin => false,
+        };
+        if is_allowed { Ok(()) } else { Err(forbidden(action, &rights.name)) }
     }
 
     /// Adds a request that takes the next place in the order of answers.
@@ -111,4 +169,17 @@ impl Session {
             self.requests.push(Request::Publish(run));
         }
     }
+}
+
+/// Names the grant that is missing.
+fn forbidden(action: Action, name: &str) -> Failure {
+    let text = match action {
+        Action::Admin => "this needs a token with the grant {\"action\": \"admin\"}; nothing was changed".to_owned(),
+        Action::Produce | Action::Consume | Action::Create => format!(
+            "the token may not {word} on topic {name:?}; it needs the grant \
+             {{\"action\": \"{word}\", \"patterns\": [{name:?}]}}",
+            word = action.word()
+        ),
+    };
+    Failure::new(ErrorCode::Forbidden, text)
 }

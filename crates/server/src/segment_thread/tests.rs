@@ -99,7 +99,7 @@ impl Bench {
         loop {
             match self.events.recv_timeout(within).ok()? {
                 Event::SegmentsWritten { ticket } => return Some(Told::Written(ticket)),
-                Event::CheckpointWritten { log_index } => return Some(Told::Checkpoint(log_index)),
+                Event::CheckpointWritten { log_index, .. } => return Some(Told::Checkpoint(log_index)),
                 Event::CheckpointPutOff { log_index } => return Some(Told::PutOff(log_index)),
                 Event::Disk { .. } => {}
                 _ => panic!("no other word of the segment writer"),

@@ -36,6 +36,11 @@ pub(super) const KIND_RESUME_MEMBER: u8 = 13;
 
 const HEADER_BYTES: usize = 1 + 4 + 8 + 8 + 8;
 
+/// A piece of memory for the batches that come.
+const SHARED_BYTES: usize = 1 << 20;
+/// With less room than this, or than the last batch took, a new piece begins.
+const SHARED_LEAST_BYTES: usize = 4096;
+
 /// The times of a batch, given by the leader.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stamp {
@@ -105,7 +110,10 @@ impl BatchBuilder {
         header.put_u64(stamp.gap_ms);
         header.put_u64(stamp.wall.get());
         let bytes = self.buffer.split().freeze();
-        self.buffer.reserve(bytes.len().max(4096));
+        // What is kept of a batch keeps all of its memory, room that was not used included. So batches share a piece of it.
+        if self.buffer.capacity() < bytes.len().max(SHARED_LEAST_BYTES) {
+            self.buffer = BytesMut::with_capacity(SHARED_BYTES.max(bytes.len()));
+        }
         self.buffer.put_bytes(0, HEADER_BYTES);
         self.count = 0;
         bytes

@@ -45,7 +45,7 @@ use crate::schedule::Schedule;
 use crate::settings::{Setting, TopicSettings};
 use crate::state::{PartitionState, Topic};
 use bytes::{BufMut, BytesMut};
-use mortarmq_delivery::{DuePosition, Fact};
+use mortarmq_delivery::{Delayed, DuePosition, Fact};
 use mortarmq_types::{ClusterTime, Epoch, KeyHash, Partition, ProducerId, ProducerSeq, Seq, WallTime};
 use std::collections::{BTreeMap, VecDeque};
 
@@ -91,12 +91,11 @@ pub(super) fn put_partition(out: &mut BytesMut, partition: &PartitionState) {
         put_fact(out, fact);
     }
     out.put_u64(partition.schedule.told().get());
-    let delayed = partition.schedule.iter();
-    out.put_u64(delayed.len() as u64);
-    for (at, fact) in delayed {
+    out.put_u64(partition.schedule.len() as u64);
+    for Delayed { at, fact } in partition.schedule.iter() {
         out.put_u64(at.due.get());
         out.put_u64(at.seq.get());
-        put_fact(out, fact);
+        put_fact(out, &fact);
     }
 }
 
@@ -113,14 +112,14 @@ fn take_fact(body: &mut Body) -> Result<Fact, ImageError> {
 fn take_schedule(body: &mut Body, last_seq: Seq, head: &Head) -> Result<Schedule, ImageError> {
     let told = ClusterTime::new(body.u64_in("told", 0, head.time.get())?);
     let count = body.count("delayed", DELAYED_BYTES)?;
-    let mut messages: Vec<(DuePosition, Fact)> = Vec::with_capacity(count);
+    let mut messages: Vec<Delayed> = Vec::with_capacity(count);
     for _ in 0..count {
         let due = ClusterTime::new(body.u64_in("due", 1, u64::MAX)?);
         let at = DuePosition { due, seq: Seq::new(body.u64_in("delayed seq", 1, last_seq.get())?) };
-        if messages.last().is_some_and(|(before, _)| *before >= at) {
+        if messages.last().is_some_and(|before| before.at >= at) {
             return Err(body.wrong("due", due.get()));
         }
-        messages.push((at, take_fact(body)?));
+        messages.push(Delayed { at, fact: take_fact(body)? });
     }
     Schedule::restore(told, messages).ok_or_else(|| body.wrong("delayed", count as u64))
 }

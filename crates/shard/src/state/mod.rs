@@ -345,13 +345,10 @@ impl PartitionState {
     #[must_use]
     pub fn delayed(&self, path: &PathPartition) -> u64 {
         let after = path.due_position();
-        let ahead = self.schedule.places_after(after);
-        let all_owed =
-            path.due_start() == Seq::FIRST && self.schedule.places().next().is_none_or(|first| first > after);
-        if all_owed {
-            return self.schedule.len() as u64;
+        if self.schedule.lowest().is_none_or(|lowest| path.due_start() <= lowest) {
+            return self.schedule.count_after(after) as u64;
         }
-        ahead.filter(|at| at.seq >= path.due_start()).count() as u64
+        self.schedule.places_after(after).filter(|at| at.seq >= path.due_start()).count() as u64
     }
 }
 

@@ -65,6 +65,7 @@ fn takes(kind: Kind) -> String {
         Kind::Path => "A folder".to_owned(),
         Kind::Flag => "true or false".to_owned(),
         Kind::Word(words) => words.join(", "),
+        Kind::Tokens => "JSON: [{name, sha256, grants}], as hash-token prints them".to_owned(),
     }
 }
 
@@ -76,5 +77,6 @@ const fn value_name(kind: Kind) -> &'static str {
         Kind::Path => "DIR",
         Kind::Flag => "BOOL",
         Kind::Word(..) => "WORD",
+        Kind::Tokens => "JSON",
     }
 }

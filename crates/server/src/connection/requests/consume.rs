@@ -1,6 +1,7 @@
 //! SUB, CREDIT, PULL and HEARTBEAT.
 
 use bytes::BytesMut;
+use mortarmq_http::Action;
 use mortarmq_node::{Failure, Request, Subscribe as NodeSubscribe};
 use mortarmq_shard::StartPolicy;
 use mortarmq_types::MemberId;
@@ -24,6 +25,7 @@ pub(crate) fn subscribe(session: &mut Session, frame_bytes: usize, subscribe: &S
 
 fn join(session: &mut Session, subscribe: &Subscribe<'_>) -> Result<NodeSubscribe, Failure> {
     let topic = topic_of(session, subscribe.topic_id)?;
+    session.check_topic(Action::Consume, topic)?;
     if !subscribe.is_shared {
         let text = "type exclusive is not in this version; set bit 0 of SUB's flags (shared)";
         return Err(Failure::new(ErrorCode::InvalidTopic, text));

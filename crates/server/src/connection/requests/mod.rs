@@ -12,14 +12,21 @@ use mortarmq_wire::{ErrorCode, Op};
 
 use super::session::{Session, Stage};
 
-/// CONNECT. Without credentials any token is taken; the place in the order of answers is held by a ping of the node.
+/// CONNECT. Where there are no tokens any is taken; the place in the order of answers is held by a ping of the node.
 pub(crate) fn connect(session: &mut Session, frame_bytes: usize, connect: &Connect<'_>) {
     let op = Op::Connect.number();
     if session.stage != Stage::BeforeConnect {
         let text = "CONNECT comes once on a connection; open another one";
         return session.refuse(op, frame_bytes, Failure::new(ErrorCode::MalformedPayload, text));
     }
-    tracing::debug!(client_name = %connect.client_name.escape_ascii(), "client connected");
+    let client_name = connect.client_name.escape_ascii();
+    let Some(rights) = session.access.rights_of(connect.token) else {
+        tracing::warn!(%client_name, "a client was rejected: its token is none of this node's");
+        session.stage = Stage::Rejected;
+        return;
+    };
+    tracing::debug!(%client_name, token = rights.name().unwrap_or_default(), "client connected");
+    session.rights = Some(rights);
     session.stage = Stage::Open;
     session.ask(op, frame_bytes, Request::Ping);
 }

@@ -1,10 +1,11 @@
 //! PUB and PUB_BATCH: the record is encoded here, once, together with its command.
 
+use mortarmq_http::Action;
 use mortarmq_node::Failure;
 use mortarmq_shard::Times;
 use mortarmq_shard::record::NewRecord;
 use mortarmq_shard::settings::AGE_MAX_MS;
-use mortarmq_types::{ProducerId, ProducerSeq};
+use mortarmq_types::{ProducerId, ProducerSeq, TopicIncarnation};
 use mortarmq_wire::ops::{Publish, PublishBatch, PublishOptions};
 use mortarmq_wire::{ErrorCode, Op, RecordBody};
 
@@ -15,7 +16,7 @@ use crate::connection::session::Session;
 pub(crate) fn one(session: &mut Session, frame_bytes: usize, publish: &Publish<'_>) {
     let op = Op::Publish.number();
     let times = times_of("PUB", &publish.options);
-    let (topic, times) = match times.and_then(|times| Ok((topic_of(session, publish.topic_id)?, times))) {
+    let (topic, times) = match times.and_then(|times| Ok((allowed(session, publish.topic_id)?, times))) {
         Ok(found) => found,
         Err(failure) => return session.refuse(op, frame_bytes, failure),
     };
@@ -30,7 +31,7 @@ pub(crate) fn batch(session: &mut Session, frame_bytes: usize, batch: &PublishBa
     let op = Op::PublishBatch.number();
     let times = batch.records.iter().map(|record| times_of("PUB_BATCH", &record.options));
     let times: Result<Vec<Times>, Failure> = times.collect();
-    let (topic, times) = match times.and_then(|times| Ok((topic_of(session, batch.topic_id)?, times))) {
+    let (topic, times) = match times.and_then(|times| Ok((allowed(session, batch.topic_id)?, times))) {
         Ok(found) => found,
         Err(failure) => return session.refuse(op, frame_bytes, failure),
     };
@@ -43,6 +44,13 @@ pub(crate) fn batch(session: &mut Session, frame_bytes: usize, batch: &PublishBa
         .collect();
     session.run_of(topic).add_timed_batch(topic, batch.partition, batch.producer_id, records.into_iter());
     session.expected.push(op, frame_bytes);
+}
+
+/// The topic of a handle, if it may be published to.
+fn allowed(session: &Session, handle: u16) -> Result<TopicIncarnation, Failure> {
+    let topic = topic_of(session, handle)?;
+    session.check_topic(Action::Produce, topic)?;
+    Ok(topic)
 }
 
 /// The producer numbers of a batch's records: one after the other, or all 0.

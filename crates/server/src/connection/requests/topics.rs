@@ -1,5 +1,6 @@
 //! DECLARE and METADATA.
 
+use mortarmq_http::Action;
 use mortarmq_node::{Failure, Request};
 use mortarmq_wire::ops::{Declare, Metadata};
 use mortarmq_wire::{DecodeError, ErrorCode, Op};
@@ -12,6 +13,10 @@ use crate::connection::session::Session;
 pub(crate) fn declare(session: &mut Session, frame_bytes: usize, declare: &Declare<'_>) {
     let op = Op::Declare.number();
     let name = declare.topic.to_owned();
+    let action = if declare.delete { Action::Admin } else { Action::Create };
+    if let Err(failure) = session.check(action, &name) {
+        return session.refuse(op, frame_bytes, failure);
+    }
     if declare.delete {
         return session.ask(op, frame_bytes, Request::Delete { name });
     }

@@ -1,0 +1,109 @@
+//! Tokens that are drawn here, and the lines that a configuration has of them.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use mortarmq_server::access::digest_of;
+use serde::Serialize;
+
+use crate::errors::Failure;
+
+/// A permission, as it is configured.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct GrantLine {
+    action: &'static str,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    patterns: Vec<String>,
+}
+
+impl GrantLine {
+    /// An action on topics; none if there are no topics.
+    pub(crate) fn on(action: &'static str, patterns: &[String]) -> Option<Self> {
+        (!patterns.is_empty()).then(|| Self { action, patterns: patterns.to_vec() })
+    }
+
+    /// Everything.
+    pub(crate) const fn admin() -> Self {
+        Self { action: "admin", patterns: Vec::new() }
+    }
+}
+
+/// A token with what a configuration has of it.
+pub(crate) struct Drawn {
+    /// What its holder shows.
+    pub(crate) token: String,
+    /// The entry of the configuration.
+    pub(crate) line: TokenLine,
+}
+
+/// An entry of `tokens`.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct TokenLine {
+    name: String,
+    sha256: String,
+    grants: Vec<GrantLine>,
+}
+
+impl TokenLine {
+    /// The entry of a token.
+    pub(crate) fn of(name: &str, token: &[u8], grants: Vec<GrantLine>) -> Self {
+        let sha256 = digest_of(token).iter().map(|byte| format!("{byte:02x}")).collect();
+        Self { name: name.to_owned(), sha256, grants }
+    }
+
+    /// As JSON, in one line.
+    pub(crate) fn json(&self) -> String {
+        serde_json::to_string(self).expect("names and digits are always JSON")
+    }
+
+    /// As TOML, in one line.
+    pub(crate) fn toml(&self) -> String {
+        let grants: Vec<String> = self.grants.iter().map(GrantLine::toml).collect();
+        format!("{{ name = {:?}, sha256 = {:?}, grants = [{}] }}", self.name, self.sha256, grants.join(", "))
+    }
+}
+
+impl GrantLine {
+    fn toml(&self) -> String {
+        if self.patterns.is_empty() {
+            return format!("{{ action = {:?} }}", self.action);
+        }
+        format!("{{ action = {:?}, patterns = {:?} }}", self.action, self.patterns)
+    }
+}
+
+/// Draws a token of 256 random bits.
+///
+/// # Errors
+/// When this machine has no random numbers.
+pub(crate) fn draw(name: &str, grants: Vec<GrantLine>) -> Result<Drawn, Failure> {
+    let mut bits = [0; 32];
+    getrandom::fill(&mut bits)
+        .map_err(|error| Failure::local(format!("no random numbers: {error}"), "try again on another machine"))?;
+    let token = format!("mq_{}", URL_SAFE_NO_PAD.encode(bits));
+    let line = TokenLine::of(name, token.as_bytes(), grants);
+    Ok(Drawn { token, line })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{GrantLine, draw};
+    use mortarmq_server::access::{Access, Action, read_tokens};
+
+    #[test]
+    fn what_is_drawn_is_a_token_that_a_node_takes() {
+        let grants = || {
+            let patterns = ["orders".to_owned(), "log.*".to_owned()];
+            vec![GrantLine::on("produce", &patterns).expect("two"), GrantLine::admin()]
+        };
+        let (first, second) = (draw("a", grants()).expect("drawn"), draw("b", grants()).expect("drawn"));
+        assert_ne!(first.token, second.token);
+        let json = format!("[{},{}]", first.line.json(), second.line.json());
+        let access = Access::new(read_tokens(&json).expect("right"));
+        let rights = access.rights_of(second.token.as_bytes()).expect("known");
+        assert!(rights.name() == Some("b") && rights.may(Action::Produce, "log.x"));
+        // The same in TOML.
+        let toml: serde_json::Value =
+            toml::from_str(&format!("tokens = [{},{}]", first.line.toml(), second.line.toml())).expect("TOML");
+        assert_eq!(toml["tokens"], serde_json::from_str::<serde_json::Value>(&json).expect("JSON"));
+    }
+}

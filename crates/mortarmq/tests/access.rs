@@ -1,0 +1,182 @@
+//! Who may do what, over real sockets: tokens, grants, and the configuration that `init` writes.
+
+mod support;
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+use support::{Broker, run, run_with};
+
+/// The lines of three tokens.
+fn tokens() -> String {
+    let line = |name: &str, token: &str, grants: &[&str]| {
+        let mut args = vec!["hash-token", name, "--stdin", "--json"];
+        args.extend_from_slice(grants);
+        let done = run_with(&args, &[], token.as_bytes());
+        assert_eq!(done.code, Some(0), "{}", done.stderr);
+        done.stdout.trim().to_owned()
+    };
+    let ops = line("ops", OPS, &["--admin"]);
+    let shop = line("shop", SHOP, &["--produce", "orders*", "--create", "orders*"]);
+    let reader = line("reader", READER, &["--consume", "orders"]);
+    format!("[{ops},{shop},{reader}]")
+}
+
+const OPS: &str = "operator-secret-1";
+const SHOP: &str = "shop-secret-000001";
+const READER: &str = "reader-secret-0001";
+
+struct Asker {
+    broker: Broker,
+    _folder: tempfile::TempDir,
+}
+
+impl Asker {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().expect("a folder");
+        let broker = Broker::start_with(&folder.path().join("data"), &["--tokens", &tokens()]);
+        Self { broker, _folder: folder }
+    }
+
+    /// Runs a command with a token, and gives its exit code and what it printed.
+    fn ask(&self, token: &str, args: &[&str]) -> (Option<i32>, String, String) {
+        let environment = [
+            ("MORTARMQ_SERVER", self.broker.client_addr.as_str()),
+            ("MORTARMQ_ADMIN", self.broker.admin_addr.as_str()),
+            ("MORTARMQ_TOKEN", token),
+        ];
+        let done = run_with(args, &environment, b"");
+        (done.code, done.stdout, done.stderr)
+    }
+
+    fn must(&self, token: &str, args: &[&str]) -> String {
+        let (code, stdout, stderr) = self.ask(token, args);
+        assert_eq!(code, Some(0), "{args:?} with {token}: {stderr}");
+        stdout
+    }
+}
+
+#[test]
+fn each_action_asks_for_its_grant_and_a_refusal_names_it() {
+    let asker = Asker::new();
+    asker.must(SHOP, &["topics", "create", "orders", "--partitions", "1"]);
+    asker.must(OPS, &["topics", "create", "audit"]);
+    asker.must(SHOP, &["pub", "orders", "hello"]);
+    asker.must(READER, &["sub", "orders", "--group", "g", "--count", "1"]);
+    asker.must(READER, &["peek", "orders"]);
+    asker.must(READER, &["trace", "orders", "0", "1"]);
+    asker.must(READER, &["balance", "orders"]);
+    asker.must(SHOP, &["topics", "describe", "orders"]);
+    asker.must(SHOP, &["broker", "status"]);
+    asker.must(OPS, &["balance"]);
+    for (token, args, told) in [
+        (READER, &["pub", "orders", "x"][..], "\"produce\""),
+        (SHOP, &["sub", "orders", "--group", "g", "--count", "1"], "\"consume\""),
+        (SHOP, &["topics", "create", "billing"], "\"create\""),
+        (SHOP, &["topics", "delete", "orders"], "\"admin\""),
+        (SHOP, &["peek", "orders"], "consume not allowed"),
+        (SHOP, &["balance"], "admin privileges required"),
+        (SHOP, &["topics", "purge", "orders"], "admin privileges required"),
+        (SHOP, &["topics", "describe", "audit"], "no grant on this topic"),
+        (READER, &["groups", "seek", "orders/g", "--to", "earliest"], "admin privileges required"),
+        (READER, &["groups", "delete", "orders/g"], "admin privileges required"),
+    ] {
+        let (code, stdout, stderr) = asker.ask(token, args);
+        assert_eq!((code, stdout.as_str()), (Some(4), ""), "{args:?}: {stderr}");
+        assert!(stderr.contains("FORBIDDEN") && stderr.contains(told), "{args:?}: {stderr}");
+    }
+    // What a token has no grant on is not there for it.
+    let listed = asker.must(SHOP, &["topics", "list"]);
+    assert!(listed.contains("orders") && !listed.contains("audit"), "{listed}");
+    assert_eq!(asker.must(OPS, &["balance", "orders"]).split('\t').nth(2), Some("1"), "nothing refused was stored");
+    let (code, _, stderr) = asker.ask(SHOP, &["pub", "audit", "x"]);
+    assert_eq!(code, Some(4), "{stderr}");
+    assert!(stderr.contains("UNKNOWN_TOPIC"), "{stderr}");
+}
+
+#[test]
+fn a_wrong_token_gets_one_answer_everywhere_and_not_at_once() {
+    let asker = Asker::new();
+    asker.must(OPS, &["topics", "create", "orders"]);
+    let mut told = Vec::new();
+    for token in ["", "operator-secret-", "operator-secret-12", "ops"] {
+        let begun = Instant::now();
+        let (code, _, stderr) = asker.ask(token, &["pub", "orders", "x"]);
+        assert!(begun.elapsed() >= Duration::from_millis(100), "a guess is slow");
+        assert_eq!(code, Some(4), "{stderr}");
+        assert!(stderr.contains("AUTH_FAILED"), "{stderr}");
+        told.push(stderr);
+        let (code, _, stderr) = asker.ask(token, &["balance"]);
+        assert_eq!(code, Some(4), "{stderr}");
+        assert!(stderr.contains("NOT_AUTHENTICATED"), "{stderr}");
+    }
+    told.dedup();
+    assert_eq!(told.len(), 1, "{told:?}");
+    // Whoever watches the process has no token.
+    let address = asker.broker.admin_addr.trim_start_matches("http://");
+    let mut stream = TcpStream::connect(address).expect("it listens");
+    stream.write_all(b"GET /healthz HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").expect("sent");
+    let mut health = String::new();
+    stream.read_to_string(&mut health).expect("an answer");
+    assert!(health.starts_with("HTTP/1.1 200"), "{health}");
+    let log = asker.broker.log_since_start();
+    assert!(log.contains("its token is none of this node's"), "{log}");
+    for secret in [OPS, "operator-secret-", "sha256"] {
+        assert!(!log.contains(secret), "{log}");
+    }
+}
+
+#[test]
+fn init_writes_a_configuration_that_works_and_is_never_written_over() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("mortarmq.toml");
+    let file = path.to_str().expect("text");
+    let done = run(&["init", file]);
+    assert_eq!(done.code, Some(0), "{}", done.stderr);
+    let token = |name: &str| {
+        let line = done.stdout.lines().find(|line| line.starts_with(name)).expect("a line for each token");
+        line.split_whitespace().nth(1).expect("the token").to_owned()
+    };
+    let written = std::fs::read_to_string(&path).expect("a file");
+    assert!(!written.contains(&token("admin")) && !written.contains(&token("app")), "digests only");
+    use std::os::unix::fs::PermissionsExt;
+    assert_eq!(std::fs::metadata(&path).expect("a file").permissions().mode() & 0o777, 0o600);
+    let checked = run(&["config", "check", file]);
+    assert_eq!((checked.code, checked.stdout), (Some(0), format!("{file}: right, 4 keys are set\n")));
+    let shown = run(&["config", "show", "--config", file]);
+    assert!(shown.stdout.contains("tokens\t[admin, app]\t"), "{}", shown.stdout);
+    assert!(!shown.stdout.contains("sha256"), "{}", shown.stdout);
+    let again = run(&["init", file]);
+    assert_eq!(again.code, Some(1), "{}", again.stdout);
+    assert_eq!(std::fs::read_to_string(&path).expect("a file"), written, "it was left as it was");
+
+    let broker = Broker::start_with(&folder.path().join("data"), &["--config", file]);
+    let ask = |token: &str, args: &[&str]| {
+        run_with(args, &[("MORTARMQ_SERVER", broker.client_addr.as_str()), ("MORTARMQ_TOKEN", token)], b"")
+    };
+    assert_eq!(ask(&token("app"), &["topics", "create", "orders"]).code, Some(0));
+    assert_eq!(ask(&token("app"), &["pub", "orders", "hello"]).code, Some(0));
+    assert_eq!(ask(&token("app"), &["topics", "delete", "orders"]).code, Some(4));
+    assert_eq!(ask(&token("admin"), &["topics", "delete", "orders"]).code, Some(0));
+}
+
+#[test]
+fn what_is_wrong_with_a_configuration_or_a_token_is_said_without_starting_a_node() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("node.toml");
+    std::fs::write(&path, "listen_client = \"0.0.0.0:7188\"\n").expect("written");
+    let done = run(&["config", "check", path.to_str().expect("text")]);
+    assert_eq!(done.code, Some(2));
+    assert!(done.stderr.contains("without credentials") && done.stderr.contains("mortarmq init"), "{}", done.stderr);
+    for (args, told) in [
+        (&["hash-token", "a"][..], "would allow nothing"),
+        (&["hash-token", "a", "--produce", "a b"], "names no topic"),
+        (&["hash-token", "", "--admin"], "needs a name"),
+        (&["hash-token", "a", "--admin", "--stdin"], "must not be guessed"),
+    ] {
+        let done = run(args);
+        assert_eq!((done.code, done.stdout.as_str()), (Some(2), ""), "{args:?}: {}", done.stderr);
+        assert!(done.stderr.contains(told), "{args:?}: {}", done.stderr);
+    }
+}
