@@ -3,7 +3,7 @@
 //! A message that waits for its key is an entry like any other, and of these a path has at most `max_passed_over`. One hot
 //! key would fill that and stop all others. So of each key only so many messages are entries, the earliest; what waits
 //! behind them was never delivered, is all alike, and takes a few bytes. When an entry of the key leaves, the next message
-//! takes its place. Packed messages do not count for `max_passed_over`.
+//! takes its place, so the earliest message of a key is always an entry. Packed messages do not count for `max_passed_over`.
 //!
 //! Everything that concerns all unsettled messages concerns them too: they are in the depth, they are dropped by a purge or
 //! a seek forwards, and stay what they are in a seek backwards; one that expired is found when it becomes an entry and
@@ -153,8 +153,8 @@ impl PathPartition {
             if self.order == Order::None || !key.is_some() {
                 return Some(("packed key", first));
             }
-            if self.last_of_key(key).is_none_or(|last| last >= first) {
-                return Some(("packed before an entry of its key", first));
+            if self.head_of_key(key).is_none_or(|head| head >= first) {
+                return Some(("packed before the first entry of its key", first));
             }
         }
         let twice = self.entries.keys().chain(self.settled_ahead.iter()).find(|seq| self.packed.contains(**seq));
@@ -182,5 +182,78 @@ impl Entry {
     /// Whether it waits and nothing ever happened to it.
     fn is_untouched(&self) -> bool {
         self.is_waiting() && self.previous == DeliveryId::ZERO && matches!(self.cause, Cause::First | Cause::Replayed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use mortarmq_types::{Attempt, ClusterTime, DeliveryId, KeyHash, LeaseTime, MemberId, Position, Seq};
+
+    use crate::{
+        Fact, Facts, Grant, Handed, LeaseLimits, LeaseRequest, Now, Order, PathPartition, PathRules, Settle,
+        entry::Entry,
+    };
+    use mortarmq_types::Cause;
+
+    const RULES: PathRules = PathRules {
+        order: Order::Key,
+        lease_ms: 1000,
+        backoff_base_ms: 0,
+        backoff_max_ms: 0,
+        max_passed_over: 200,
+        max_in_flight: 0,
+        max_attempts: 0,
+    };
+    const NOW: Now = Now { cluster: ClusterTime::ZERO, lease: LeaseTime::ZERO };
+
+    struct OneKey;
+
+    impl Facts for OneKey {
+        fn fact(&self, _: Seq) -> Option<Fact> {
+            Some(Fact { key_hash: KeyHash::new(7), size_bytes: 1, expires_at_ms: 0 })
+        }
+    }
+
+    fn lease(path: &mut PathPartition, last_delivery_id: &mut DeliveryId, messages: u32) -> Vec<(Seq, DeliveryId)> {
+        let limits = LeaseLimits { messages, bytes: 1000, steps: 1000, first_may_exceed_bytes: false };
+        let (grant, granted_at, last_seq) = (Grant::Push, Position::default(), Seq::new(10));
+        let request =
+            LeaseRequest { member: MemberId::new(1), grant, limits, last_seq, now: NOW, granted_at, alone: false };
+        let mut handed = Handed::default();
+        path.lease(&request, &RULES, &OneKey, last_delivery_id, &mut handed);
+        path.check(last_seq);
+        handed.leased.iter().map(|leased| (leased.seq, leased.delivery_id)).collect()
+    }
+
+    #[test]
+    fn p8_an_entry_among_packed_messages_of_its_key_waits_for_those_before_it() {
+        // Goal: what is not packed, but comes back into the middle of a crowded key, keeps its place. Method: 7 is taken out
+        // and put back as it would be after a delivery.
+        let (mut path, mut last) = (PathPartition::new(Seq::FIRST), DeliveryId::new(100));
+        let first = lease(&mut path, &mut last, 1);
+        assert_eq!(lease(&mut path, &mut last, 9), []);
+        // Three are entries: 1, 2 and 3.
+        assert_eq!((path.passed_over(), path.packed()), (3, 7));
+        let waiting = path.packed.take(Seq::new(7)).expect("it is packed");
+        let entry = Entry {
+            attempt: Attempt::new(2),
+            cause: Cause::Nacked,
+            previous: DeliveryId::new(5),
+            ..Entry::new(waiting.fact, ClusterTime::ZERO)
+        };
+        path.entries.insert(Seq::new(7), entry);
+        path.join_key(KeyHash::new(7), Seq::new(7));
+        path.check(Seq::new(10));
+        let mut order = Vec::new();
+        let mut leased = first;
+        while !leased.is_empty() {
+            for (seq, delivery_id) in leased {
+                order.push(seq.get());
+                path.settle(seq, delivery_id, Settle::Ack, &RULES, NOW, &mut Vec::new()).expect("it is leased");
+                path.check(Seq::new(10));
+            }
+            leased = lease(&mut path, &mut last, 9);
+        }
+        assert_eq!(order, (1..=10).collect::<Vec<_>>());
     }
 }

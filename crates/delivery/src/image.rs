@@ -60,7 +60,7 @@
 //!
 //! | field | bytes | meaning, unit | guards against |
 //! |---|---|---|---|
-//! | seq | 8 | the message, in start..replay_end, above every entry of its key | |
+//! | seq | 8 | the message, in start..replay_end, above the first entry of its key | |
 //! | size_bytes | 4 | key, headers and value, bytes | a byte window that is over- or undercounted |
 //! | flags | 1 | bit 0: it expires; bit 1: it was delayed; bit 2: it is owed once more | a cause that is not true (P7) |
 //! | expires_at | 8 | if it expires: cluster time, ms, not 0 | a message delivered after its worth |

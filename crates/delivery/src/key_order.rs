@@ -120,7 +120,7 @@ impl PathPartition {
         after(&self.leased_keys, key, seq).collect()
     }
 
-    fn head_of_key(&self, key: KeyHash) -> Option<Seq> {
+    pub(crate) fn head_of_key(&self, key: KeyHash) -> Option<Seq> {
         self.keyed.range((key, Seq::ZERO)..=(key, Seq::MAX)).next().map(|(_, seq)| *seq)
     }
 }

@@ -401,6 +401,7 @@ impl PathPartition {
     /// before it is leased by this call. Not one that is delivered alone: it waits for those.
     fn unlock_next(&mut self, key: KeyHash, seq: Seq, call: &mut Call<'_>) {
         if let Some(next) = self.next_of_key(key, seq)
+            && self.packed.first_of(key).is_none_or(|packed| next < packed)
             && let Some(entry) = self.entries.get(&next).filter(|entry| entry.is_waiting() && !entry.alone)
             && self.ready.insert((entry.due, next))
         {

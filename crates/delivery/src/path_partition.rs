@@ -22,8 +22,8 @@
 //!     the due start to below the position, and have no entry (P4, P9). [`PathPartition::check_delayed`] asserts it: the
 //!     schedule is not part of this state. The due start lies between the start and the position.
 //! 14. What is delivered alone is at its third attempt or a later one; its leases are exactly those among the lone leases.
-//! 15. Packed are only messages with a key, under key order, behind an entry of their key and all others it has. They have no
-//!     entry, and count like those (P8, P9).
+//! 15. Packed are only messages with a key, under key order, behind the first entry of their key. They have no entry, and count
+//!     like those (P8, P9).
 
 use std::collections::{BTreeMap, BTreeSet};
 
