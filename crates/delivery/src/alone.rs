@@ -103,9 +103,9 @@ impl PathPartition {
     pub(crate) fn check_alone(&self) {
         let of_lone = |(seq, entry): (&Seq, &Entry)| Some((entry.lease()?.member, *seq)).filter(|_| entry.alone);
         let leases: BTreeSet<(MemberId, Seq)> = self.entries.iter().filter_map(of_lone).collect();
-        assert_eq!(self.lone_leases, leases, "invariant 14: leases of messages that are delivered alone");
+        assert_eq!(self.lone_leases, leases, "invariant 15: leases of messages that are delivered alone");
         let too_early = self.entries.iter().find(|(_, entry)| entry.alone && entry.attempt < ALONE_FROM);
-        assert!(too_early.is_none(), "invariant 14: {too_early:?} is delivered alone without a reason");
+        assert!(too_early.is_none(), "invariant 15: {too_early:?} is delivered alone without a reason");
     }
 }
 

@@ -130,11 +130,11 @@ impl PathPartition {
     }
 
     fn pack(&mut self, seq: Seq, entry: &Entry) {
-        assert!(entry.is_untouched(), "invariant 15: message {seq} is packed as {entry:?}");
+        assert!(entry.is_untouched(), "invariant 16: message {seq} is packed as {entry:?}");
         let Entry { key_hash, size_bytes, expires_at_ms, due, cause, .. } = *entry;
         let fact = Fact { key_hash, size_bytes, expires_at_ms };
         let is_new = self.packed.insert(Waiting { seq, fact, due, is_replay: cause == Cause::Replayed });
-        assert!(is_new, "invariant 15: message {seq} waits already");
+        assert!(is_new, "invariant 16: message {seq} waits already");
     }
 
     /// Whether a key has at least so many entries.
@@ -146,7 +146,7 @@ impl PathPartition {
         self.keyed.range((key, Seq::ZERO)..=(key, Seq::MAX)).next_back().map(|(_, seq)| *seq)
     }
 
-    /// Which part of invariant 15 does not hold, and for which message.
+    /// Which part of invariant 16 does not hold, and for which message.
     pub(crate) fn packed_fault(&self) -> Option<(&'static str, Seq)> {
         for key in self.packed.keys() {
             let first = self.packed.first_of(key)?;
@@ -163,7 +163,7 @@ impl PathPartition {
 
     pub(crate) fn check_packed(&self) {
         self.packed.check();
-        assert_eq!(self.packed_fault(), None, "invariant 15, P8");
+        assert_eq!(self.packed_fault(), None, "invariant 16, P8");
     }
 }
 

@@ -5,7 +5,7 @@ use mortarmq_types::{Attempt, Cause, DeliveryId, KeyHash, MemberId, Seq};
 
 use crate::{
     backoff::backoff_ms,
-    entry::{Entry, Lease, State},
+    entry::{Lease, State},
     path_partition::PathPartition,
     rules::{Grant, Now, PathRules},
 };
@@ -29,6 +29,8 @@ pub struct Ended {
     pub size_bytes: u32,
     /// What ended it.
     pub end: End,
+    /// The dead letter that holds the message's bytes, if it was redriven.
+    pub source: Option<Seq>,
 }
 
 /// What ended a delivery.
@@ -228,7 +230,7 @@ impl PathPartition {
             None if failure == Failure::Held => End::Held,
             None => End::Ended(failure.cause()),
         };
-        ended.push(ended_by(seq, entry, &lease, end));
+        ended.push(self.ended_by(seq, &lease, end));
         self.forget_lease(seq, &lease);
         if death.is_some() {
             let entry = self.remove(seq);
@@ -281,19 +283,21 @@ impl PathPartition {
             self.make_ready(seq);
         }
     }
-}
 
-/// The end of a message's live delivery.
-pub(crate) const fn ended_by(seq: Seq, entry: &Entry, lease: &Lease, end: End) -> Ended {
-    Ended {
-        seq,
-        delivery_id: lease.delivery_id,
-        attempt: entry.attempt,
-        member: lease.member,
-        grant: lease.grant,
-        key_hash: entry.key_hash,
-        size_bytes: entry.size_bytes,
-        end,
+    /// The end of a message's live delivery.
+    pub(crate) fn ended_by(&self, seq: Seq, lease: &Lease, end: End) -> Ended {
+        let entry = self.entry(seq);
+        Ended {
+            seq,
+            delivery_id: lease.delivery_id,
+            attempt: entry.attempt,
+            member: lease.member,
+            grant: lease.grant,
+            key_hash: entry.key_hash,
+            size_bytes: entry.size_bytes,
+            end,
+            source: self.source_of(seq),
+        }
     }
 }
 

@@ -28,10 +28,12 @@
 //! | run count | 8 | runs that follow | runs cut off at the end |
 //! | runs | n × 33 | settles that may be repeated, by rising delivery | a repeated ack refused after a restart (P6) |
 //! | mark count | 8 | marks that follow | marks cut off at the end |
-//! | marks | n × 8 | messages from `position` to `replay_end` that were settled since the position moved back, by rising sequence | a settled message replayed (P6) |
+//! | marks | n × 8 | messages from `position` on that are settled: since the position moved back, or one by one, by rising sequence | a settled message offered (P6) |
 //! | move | 1 | what goes on: 0 nothing, 1 a purge, 2 a seek forwards, 3 a seek backwards | a purge that stops half-way (P4) |
 //! | to | 8 | if something goes on: where to | the same |
 //! | from | 8 | if something goes on: what lies below was looked at | the same |
+//! | source count | 8 | sources that follow | sources cut off at the end |
+//! | sources | n × 16 | redriven messages, each one of the entries, by rising sequence, with their dead letters | bytes that are gone before their message is settled (P4) |
 //!
 //! An entry:
 //!
@@ -79,6 +81,7 @@
 mod moves;
 mod packed;
 mod restore;
+mod sources;
 
 use std::ops::Range;
 
@@ -144,6 +147,7 @@ pub struct PathPartitionImage {
     retries_by: [u64; Cause::ALL.len()],
     entries: Entries,
     packed: Packed,
+    sources: OrdMap<Seq, Seq>,
     runs: OrdMap<DeliveryId, Run>,
 }
 
@@ -181,6 +185,7 @@ impl PathPartitionImage {
             put_run(out, *first, run);
         }
         moves::put(out, &self.settled_ahead, self.moving);
+        sources::put(out, &self.sources);
     }
 }
 
@@ -205,6 +210,7 @@ impl PathPartition {
             retries_by: self.retries_by,
             entries: self.entries.clone(),
             packed: self.packed.clone(),
+            sources: self.sources.clone(),
             runs: self.runs.shared(),
         }
     }
@@ -247,12 +253,13 @@ impl PathPartition {
         let entries = take_entries(&mut fields, start..replay_end, due_position.due)?;
         let packed = packed::take(&mut fields, start..replay_end, due_position.due)?;
         let runs = Runs::restore(take_runs(&mut fields, start, replay_end)?);
-        let settled_ahead = moves::take_marks(&mut fields, position, replay_end)?;
+        let settled_ahead = moves::take_marks(&mut fields, position)?;
         let moving = moves::take_moving(&mut fields, position)?;
         let mut path = Self { position, replay_end, moving, order, packed, runs, delivered, ..Self::new(start) };
         (path.due_position, path.due_start, path.delayed) = (due_position, due_start, delayed);
         (path.dropped_by, path.dlq, path.again, path.retries_by) = (dropped_by, dlq, again, retries_by);
         path.restore(entries, settled_ahead)?;
+        path.sources = sources::take(&mut fields, &path.entries)?;
         Ok(path)
     }
 }

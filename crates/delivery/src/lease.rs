@@ -132,6 +132,8 @@ pub struct Leased {
     pub size_bytes: u32,
     /// When the lease ends.
     pub deadline: LeaseTime,
+    /// The dead letter that holds its bytes, if it was redriven.
+    pub source: Option<Seq>,
 }
 
 /// A message that left the path without a delivery.
@@ -442,7 +444,8 @@ impl PathPartition {
             self.retries_by[usize::from(cause.number())] += 1;
         }
         call.take(size_bytes);
-        handed.leased.push(Leased { seq, delivery_id, attempt, cause, previous, size_bytes, deadline });
+        let source = self.source_of(seq);
+        handed.leased.push(Leased { seq, delivery_id, attempt, cause, previous, size_bytes, deadline, source });
     }
 }
 

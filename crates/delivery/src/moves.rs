@@ -26,7 +26,7 @@ use mortarmq_types::{Cause, DropReason, Seq};
 
 use crate::{
     books::end_of,
-    ending::{End, Ended, ended_by},
+    ending::{End, Ended},
     entry::{Entry, State},
     lease::{DuePosition, Facts},
     path_partition::PathPartition,
@@ -180,10 +180,12 @@ impl PathPartition {
         self.moving.is_some()
     }
 
-    /// The lowest sequence that neither the position nor a move has come to.
+    /// The lowest sequence that neither the position nor a move nor the settling of single messages has come to.
     #[must_use]
     pub fn reached(&self) -> Seq {
-        self.moving.map_or(self.replay_end, |moving| moving.to.max(self.replay_end))
+        let behind_marks = self.settled_ahead.get_max().map_or(Seq::ZERO, |mark| mark.next());
+        let moving_to = self.moving.map_or(Seq::ZERO, |moving| moving.to);
+        self.replay_end.max(moving_to).max(behind_marks)
     }
 
     /// Goes on with a move, if there is one. Each message that was offered, and each of the schedule that was passed, takes
@@ -217,10 +219,10 @@ impl PathPartition {
     }
 
     /// Skips the message at the position if it is not to be offered there: it is unsettled and was before the position
-    /// moved back, or was settled since.
+    /// moved back, or is settled.
     pub(crate) fn skip_at_position(&mut self) -> bool {
         let seq = self.position;
-        if seq >= self.replay_end {
+        if self.ahead == 0 {
             return false;
         }
         if !self.is_passed(seq) && self.settled_ahead.remove(&seq).is_none() {
@@ -239,7 +241,8 @@ impl PathPartition {
     /// How many messages below the target are neither settled nor leased, if that is known without a look at each.
     fn free_below(&self, to: Seq) -> Option<u64> {
         let unsettled = || to.above(self.position) - self.ahead + self.all_passed() + self.delayed;
-        (to >= self.replay_end).then(|| unsettled() - self.in_flight())
+        let is_above_marks = self.settled_ahead.get_max().is_none_or(|mark| *mark < to);
+        (to >= self.replay_end && is_above_marks).then(|| unsettled() - self.in_flight())
     }
 
     /// How many messages from the target up to what was ever offered are not owed, if that is known without a look at
@@ -378,7 +381,7 @@ impl PathPartition {
             State::Scheduled { due } => _ = self.schedule.remove(&(due, seq)),
             State::Held => _ = self.held.remove(&seq),
             State::Leased(lease) => {
-                steps.ended.push(ended_by(seq, self.entry(seq), &lease, End::Ended(Cause::Released)));
+                steps.ended.push(self.ended_by(seq, &lease, End::Ended(Cause::Released)));
                 self.forget_lease(seq, &lease);
             }
         }

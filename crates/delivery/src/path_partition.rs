@@ -15,22 +15,21 @@
 //!    delivery is younger than the one before, and no two live deliveries have one number (P7).
 //! 9. What is remembered of settles is consistent in itself, and names no live delivery (P6).
 //! 10. The held entries are exactly those among the held; each was delivered before (failure rule 3).
-//! 11. What is marked as settled ahead lies between the position and the end of the replay and has no entry; with the
-//!     entries there it is what the position will skip.
+//! 11. What is marked as settled ahead lies at or above the position, was published, and has no entry; with the entries
+//!     there it is what the position will skip.
 //! 12. The leased keys are exactly the keyed messages whose lease was granted in key order.
 //! 13. The delayed messages that were skipped are as many as stand in the partition's schedule behind the due position, from
 //!     the due start to below the position, and have no entry (P4, P9). [`PathPartition::check_delayed`] asserts it: the
 //!     schedule is not part of this state. The due start lies between the start and the position.
-//! 14. What is delivered alone is at its third attempt or a later one; its leases are exactly those among the lone leases.
-//! 15. Packed are only messages with a key, under key order, behind the first entry of their key. They have no entry, and count
+//! 14. What has a source has an entry: a redriven message until it is settled.
+//! 15. What is delivered alone is at its third attempt or a later one; its leases are exactly those among the lone leases.
+//! 16. Packed are only messages with a key, under key order, behind the first entry of their key. They have no entry, and count
 //!     like those (P8, P9).
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use imbl::OrdSet;
-use mortarmq_types::{
-    Attempt, Cause, ClusterTime, DeliveryId, DropReason, KeyHash, LeaseTime, MemberId, Position, Seq,
-};
+use imbl::{OrdMap, OrdSet};
+use mortarmq_types::{Attempt, Cause, ClusterTime, DeliveryId, DropReason, KeyHash, LeaseTime, MemberId, Seq};
 
 use crate::{
     books::end_of,
@@ -62,7 +61,8 @@ pub struct PathPartition {
     /// The highest position ever; it never goes back (P10). From the position up to here, what has no entry and is not
     /// marked as settled is replayed.
     pub(crate) replay_end: Seq,
-    /// Messages above the position that were settled since it moved back: they are not replayed.
+    /// Messages above the position that are settled: since it moved back, or one by one before they were ever offered. They
+    /// are skipped.
     pub(crate) settled_ahead: OrdSet<Seq>,
     /// How many messages the position will skip: those marks, and the entries above it.
     pub(crate) ahead: u64,
@@ -99,6 +99,11 @@ pub struct PathPartition {
     pub(crate) holders: PairSet<MemberId>,
     /// What cannot be read.
     pub(crate) held: BTreeSet<Seq>,
+    /// Where the bytes of redriven messages lie: their dead letters, by sequence in the partition of the same number of the
+    /// dead-letter topic.
+    pub(crate) sources: OrdMap<Seq, Seq>,
+    /// Dead letters that were sources and are not any more, until the caller takes them.
+    pub(crate) freed: Vec<Seq>,
     /// Settles that may be repeated.
     pub(crate) runs: Runs,
     /// Messages that were acked.
@@ -141,6 +146,8 @@ impl PathPartition {
             deadlines: PairSet::new(),
             holders: PairSet::new(),
             held: BTreeSet::new(),
+            sources: OrdMap::new(),
+            freed: Vec::new(),
             runs: Runs::default(),
             delivered: 0,
             dropped_by: [0; DropReason::ALL.len()],
@@ -288,27 +295,6 @@ impl PathPartition {
                 || is_something_due())
     }
 
-    /// The highest delivery number that is remembered, 0 without any. Looks at every entry and run.
-    #[must_use]
-    pub fn latest_delivery(&self) -> DeliveryId {
-        let of_entry = |entry: &Entry| entry.lease().map_or(entry.previous, |lease| lease.delivery_id);
-        let entries = self.entries.values().map(of_entry).max();
-        let runs = self.runs.iter().map(|(first, run)| first.plus(run.count - 1)).max();
-        entries.max(runs).unwrap_or(DeliveryId::ZERO)
-    }
-
-    /// The latest command that granted a live lease, the default without any. Looks at every entry.
-    #[must_use]
-    pub fn latest_grant(&self) -> Position {
-        self.entries.values().filter_map(Entry::lease).map(|lease| lease.granted_at).max().unwrap_or_default()
-    }
-
-    /// When the latest run of settles that is remembered began, 0 without any. Looks at every run.
-    #[must_use]
-    pub fn latest_run(&self) -> ClusterTime {
-        self.runs.iter().map(|(_, run)| run.opened).max().unwrap_or(ClusterTime::ZERO)
-    }
-
     /// Checks every numbered invariant. Costs far more than any other call: for tests and the simulator.
     ///
     /// # Panics
@@ -344,11 +330,12 @@ impl PathPartition {
     /// The message, if one that is not due for the path was offered all the same.
     pub fn skipped(&self, schedule: impl Iterator<Item = DuePosition>) -> Result<u64, Seq> {
         let mut count = 0;
-        for at in schedule.filter(|at| self.is_delayed(at.due, at.seq)) {
+        for at in schedule.filter(|at| *at > self.due_position) {
             if self.is_passed(at.seq) || self.settled_ahead.contains(&at.seq) {
                 return Err(at.seq);
             }
-            count += u64::from(at.seq < self.position);
+            // What lies below the due start is nothing to this path, until it is set back.
+            count += u64::from((self.due_start..self.position).contains(&at.seq));
         }
         Ok(count)
     }
@@ -369,12 +356,14 @@ impl PathPartition {
         let is_in_place = self.start <= due_start && due_start <= position;
         assert!(is_in_place, "invariant 13: the due start {due_start} lies outside of {}..={position}", self.start);
         let marks = self.settled_ahead.len();
-        let in_place = self.settled_ahead.range(position..replay_end).count();
-        assert_eq!(in_place, marks, "invariant 11: a mark lies outside of {position}..{replay_end}");
+        let in_place = self.settled_ahead.range(position..end).count();
+        assert_eq!(in_place, marks, "invariant 11: a mark lies outside of {position}..{end}");
         let is_owed = self.settled_ahead.iter().find(|seq| self.entries.contains_key(seq));
         assert_eq!(is_owed, None, "invariant 11, P6: a message is both settled and owed");
         let skipped = marks as u64 + self.count_passed(position..Seq::MAX);
         assert_eq!(self.ahead, skipped, "invariant 11: messages that the position will skip");
+        let sourceless = self.sources.keys().find(|seq| !self.entries.contains_key(seq));
+        assert_eq!(sourceless, None, "invariant 14: a dead letter is kept for a message that is settled");
         if let Some(moving) = &self.moving {
             moving.check(position, end);
         }
@@ -474,9 +463,11 @@ impl PathPartition {
         self.entries.get(&seq).unwrap_or_else(|| panic!("an index names message {seq}, which has no entry"))
     }
 
-    /// Takes out a message that is settled. Above the position it leaves a mark, so that it is not replayed (P6).
+    /// Takes out a message that is settled. Above the position it leaves a mark, so that it is not replayed (P6); if it was
+    /// redriven, its dead letter is needed no more.
     pub(crate) fn remove(&mut self, seq: Seq) -> Entry {
         let entry = self.entries.remove(&seq).unwrap_or_else(|| panic!("P6: message {seq} is settled and not there"));
+        self.freed.extend(self.sources.remove(&seq));
         if seq >= self.position {
             self.settled_ahead.insert(seq);
         }

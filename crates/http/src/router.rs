@@ -27,7 +27,7 @@ pub fn router<H: NodeHandle>(handle: H) -> Router {
         .route("/v1/topics/{topic}/groups/{group}/seek", post(routes::seek::answer::<H>))
         .route("/v1/topics/{topic}/purge", post(routes::purge::answer::<H>))
         .route("/v1/topics/{topic}/peek", get(routes::peek::answer::<H>))
-        .route("/v1/topics/{topic}/dlq", get(routes::dlq::answer::<H>))
+        .route("/v1/topics/{topic}/dlq", get(routes::dlq::answer::<H>).post(routes::letters::answer::<H>))
         .route("/v1/topics/{topic}/trace", get(routes::trace::answer::<H>))
         .route("/v1/balance", get(routes::balance::answer::<H>))
         .route("/v1/broker", get(routes::broker::answer::<H>))

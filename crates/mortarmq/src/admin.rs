@@ -47,9 +47,19 @@ enum Method<'a> {
 impl Admin {
     /// A client of the routes at this address.
     pub(crate) fn new(args: &AdminArgs) -> Self {
+        Self::waiting(args, Some(ANSWER_LIMIT))
+    }
+
+    /// As [`Admin::new`], for a change that takes as long as it takes.
+    pub(crate) fn patient(args: &AdminArgs) -> Self {
+        Self::waiting(args, None)
+    }
+
+    fn waiting(args: &AdminArgs, limit: Option<Duration>) -> Self {
         let agent = ureq::Agent::config_builder()
             .http_status_as_error(false)
-            .timeout_global(Some(ANSWER_LIMIT))
+            .timeout_global(limit)
+            .timeout_connect(Some(ANSWER_LIMIT))
             // The address is given by the user: a proxy of the environment is meant for other hosts.
             .proxy(None)
             .build()

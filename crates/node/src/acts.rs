@@ -11,7 +11,7 @@ use crate::output::{ReadJob, ReadResult};
 use crate::queries::{Asked, unknown_topic};
 use crate::refusal::{failure, not_leading};
 use crate::reply::{Failure, QueryAnswer};
-use crate::request::Act;
+use crate::request::{Act, LettersAct};
 use crate::views::MovedView;
 
 impl Node {
@@ -37,6 +37,9 @@ impl Node {
             }
             return;
         }
+        if let Act::Letters(asked) = act {
+            return self.begin_letters(query, asked);
+        }
         match self.commands_of(act) {
             Err(failure) => self.reply(query, Err(failure)),
             // A topic without groups owes nothing.
@@ -51,7 +54,8 @@ impl Node {
         let (Act::Purge { topic: name, .. }
         | Act::Seek { topic: name, .. }
         | Act::SeekTime { topic: name, .. }
-        | Act::DeleteGroup { topic: name, .. }) = act;
+        | Act::DeleteGroup { topic: name, .. }
+        | Act::Letters(LettersAct { topic: name, .. })) = act;
         let (_, topic) = state.topic_by_name(name).ok_or_else(|| unknown_topic(name))?;
         let path = |group: &str| topic.paths.get(group).copied().ok_or_else(|| unknown_group(name, group));
         match act {
@@ -65,6 +69,7 @@ impl Node {
                 Ok(vec![Command::SeekPath { path: id, target: to.clone() }])
             }
             Act::SeekTime { .. } => unreachable!("its places are read first, see the caller"),
+            Act::Letters(_) => unreachable!("they are read first, see the caller"),
             Act::DeleteGroup { group, .. } => Ok(vec![Command::DeleteGroup { path: path(group)? }]),
         }
     }

@@ -300,6 +300,11 @@ impl Node {
                     let message = if failure.outcome == Outcome::Unknown { text } else { &failure.message };
                     self.reply(query, Err(Failure { message: message.to_owned(), ..failure.clone() }));
                 }
+                WaiterKind::Letters { query } => {
+                    let text = "the last of them may be done or not; ask again";
+                    let message = if failure.outcome == Outcome::Unknown { text } else { &failure.message };
+                    self.end_run(query, Failure { message: message.to_owned(), ..failure.clone() });
+                }
                 WaiterKind::Pull { pull_id } => {
                     if let Some(pull) = self.pulls.remove(pull_id) {
                         self.end_pull(pull.connection, pull.subscription, Err(failure.clone()));

@@ -85,6 +85,7 @@ impl Node {
             }
         }
         self.fail_queries(&failure);
+        self.end_runs();
         self.attention.clear();
     }
 
@@ -142,6 +143,7 @@ impl Node {
                         self.connections.answer(*connection, *slot, Reply { position, result });
                     }
                     WaiterKind::Pull { pull_id } => self.pull_delivered(now, *pull_id, &outcome),
+                    WaiterKind::Letters { query } => self.letters_applied(*query, outcome, position),
                     WaiterKind::Operator { .. } => unreachable!("an act is answered as a whole, see above"),
                 }
             }
@@ -289,9 +291,11 @@ fn answer(outcome: Outcome, state: &State) -> Result<Answer, Failure> {
         Outcome::Settled(codes) => Ok(Answer::Settled(codes)),
         Outcome::Refused(refusal) => Err(failure(&refusal)),
         // A connection waits for no other command than those above and its own leaving.
-        Outcome::Done | Outcome::Joined { .. } | Outcome::Delivered { .. } | Outcome::Moved { .. } => {
-            Ok(Answer::Heartbeat)
-        }
+        Outcome::Done
+        | Outcome::Joined { .. }
+        | Outcome::Delivered { .. }
+        | Outcome::Moved { .. }
+        | Outcome::Letters(_) => Ok(Answer::Heartbeat),
     }
 }
 

@@ -23,6 +23,7 @@ use crate::pulls::Pulls;
 use crate::queries::Queries;
 use crate::recent::Recent;
 use crate::recovery::to_journal;
+use crate::redrives::Redrives;
 use crate::request::Request;
 use crate::sends::Sends;
 use crate::sessions::Sessions;
@@ -46,6 +47,7 @@ pub struct Node {
     pub(crate) sends: Sends,
     pub(crate) stretches: Stretches,
     pub(crate) queries: Queries,
+    pub(crate) redrives: Redrives,
     pub(crate) open: OpenBatch,
     /// Requests that did not fit the open batch.
     pub(crate) overflow: VecDeque<Parked>,
@@ -123,6 +125,7 @@ impl Node {
             sends: Sends::default(),
             stretches: Stretches::default(),
             queries: Queries::default(),
+            redrives: Redrives::default(),
             open: OpenBatch::default(),
             overflow: VecDeque::new(),
             overflow_bytes: 0,
@@ -249,7 +252,8 @@ impl Node {
         let can_propose = self.leads && self.journal_writes == 0;
         let due = self.shard.state().next_due().filter(|_| can_propose).map(|time| self.clock.monotonic(time));
         let lost = self.sessions.next_deadline().filter(|_| can_propose);
-        [due, lost, self.pulls.next_deadline()].into_iter().flatten().min()
+        let redriven = self.redrives.next_wake().filter(|_| can_propose);
+        [due, lost, redriven, self.pulls.next_deadline()].into_iter().flatten().min()
     }
 
     /// What to do next; `None` until the next input.
@@ -267,7 +271,8 @@ impl Node {
                 }
                 return Some(output);
             }
-            if !self.close_batch(now) && !self.poll_queries() {
+            // What the leader looks for may be a read and no command.
+            if !self.close_batch(now) && !self.poll_queries() && self.outputs.is_empty() {
                 return None;
             }
         }

@@ -31,6 +31,8 @@ pub(crate) enum WaiterKind {
     Join { connection: ConnectionId, slot: u64, session: NewSession },
     /// Answer an operator once all of the commands are applied.
     Operator { query: u64 },
+    /// Go on with a redrive or purge of dead letters.
+    Letters { query: u64 },
     /// Tell a parked pull how much it got.
     Pull { pull_id: u64 },
 }

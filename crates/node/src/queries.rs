@@ -73,6 +73,18 @@ impl Queries {
     pub(crate) fn ask(&mut self, asked: Asked) {
         self.waiting.push(asked);
     }
+
+    /// Forgets a question or act that was not looked at yet, as nobody waits for its answer any more.
+    pub(crate) fn forget(&mut self, gone: u64) {
+        let is_other = |asked: &Asked| match asked {
+            Asked::Query { query, .. } | Asked::Act { query, .. } => *query != gone,
+            Asked::Metadata { .. } => true,
+        };
+        self.waiting.retain(is_other);
+        if let Some((_, asked)) = &mut self.confirming {
+            asked.retain(is_other);
+        }
+    }
 }
 
 impl Node {
@@ -132,6 +144,9 @@ impl Node {
 
     /// Takes what was read for a peek or a trace.
     pub(crate) fn handle_query_read(&mut self, ticket: u64, result: ReadResult) {
+        if self.redrives.is_reading(ticket) {
+            return self.handle_letters_read(ticket, result);
+        }
         if self.propose_seek(ticket, &result) {
             return;
         }
@@ -339,7 +354,7 @@ pub(crate) fn unknown_topic(name: &str) -> Failure {
     )
 }
 
-fn check_partition(topic: &Topic, partition: Partition) -> Result<(), Failure> {
+pub(crate) fn check_partition(topic: &Topic, partition: Partition) -> Result<(), Failure> {
     let count = topic.partitions.len();
     if partition.index() < count {
         return Ok(());
@@ -426,10 +441,14 @@ fn ledger_event(state: &State, topic: &str, event: &LedgerEvent) -> TraceEvent {
         LedgerKind::Acked => ("acked", None),
         LedgerKind::Dead(death) => ("dead", Some(death.word())),
         LedgerKind::Dropped(reason) => ("dropped", Some(reason.word())),
+        LedgerKind::Redriven => ("redriven", None),
         LedgerKind::Replayed => ("replayed", None),
     };
-    let detail =
-        if event.previous.get() == 0 { event.detail.clone() } else { format!("follows delivery {}", event.previous) };
+    let detail = match (event.previous.get(), event.detail.as_str()) {
+        (0, detail) => detail.to_owned(),
+        (previous, "") => format!("follows delivery {previous}"),
+        (previous, detail) => format!("follows delivery {previous}, {detail}"),
+    };
     TraceEvent {
         time_ms: event.wall.get(),
         commit_index: event.commit_index.get(),

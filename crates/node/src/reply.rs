@@ -5,8 +5,8 @@ use mortarmq_types::{MemberId, Position, TopicIncarnation};
 use mortarmq_wire::{ErrorCode, Outcome};
 
 use crate::views::{
-    BalanceView, DeadLettersView, GroupsView, LeaderView, MetadataView, MovedView, PeekView, StatsView, TopicView,
-    TopicsView, TraceView,
+    BalanceView, DeadLettersView, GroupsView, LeaderView, LettersView, MetadataView, MovedView, PeekView, StatsView,
+    TopicView, TopicsView, TraceView,
 };
 
 /// The answer to one request.
@@ -127,6 +127,8 @@ pub enum QueryAnswer {
     Trace(TraceView),
     /// To [`crate::Query::Leader`].
     Leader(LeaderView),
-    /// To every [`crate::Act`].
+    /// To every [`crate::Act`] but the following.
     Moved(MovedView),
+    /// To [`crate::Act::Letters`].
+    Letters(LettersView),
 }

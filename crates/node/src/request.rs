@@ -204,4 +204,36 @@ pub enum Act {
         /// The group's name.
         group: String,
     },
+    /// Redrives or purges dead letters. It is answered when all are done, however long that takes.
+    Letters(LettersAct),
+}
+
+/// Dead letters that an operator means, and what is to be done with them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LettersAct {
+    /// The name of the topic they come from.
+    pub topic: String,
+    /// What is to be done.
+    pub action: LetterAction,
+    /// Their partition; none is all of them.
+    pub partition: Option<Partition>,
+    /// Their sequences; none is every one that is not settled.
+    pub sequences: Vec<Seq>,
+    /// Only those that died for this reason: the words of an envelope.
+    pub reason: Option<String>,
+    /// At most so many.
+    pub limit: Option<u64>,
+    /// At most so many per second, not 0.
+    pub rate: Option<u32>,
+    /// Whether they are only counted.
+    pub dry_run: bool,
+}
+
+/// What is done with dead letters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LetterAction {
+    /// Their messages go back to the paths that they died on.
+    Redrive,
+    /// They leave the book of dead letters.
+    Purge,
 }

@@ -6,9 +6,16 @@ use std::io::{self, IoSlice};
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use axum::extract::connect_info::Connected;
+use axum::extract::{ConnectInfo, Request};
+use axum::http::Method;
+use axum::middleware::Next;
+use axum::response::Response;
+use axum::serve::IncomingStream;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -56,6 +63,26 @@ impl axum::serve::Listener for AdminListener {
     }
 }
 
+/// Whether the request under way on a connection may take as long as it takes.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Patient(Arc<AtomicBool>);
+
+impl Connected<IncomingStream<'_, AdminListener>> for Patient {
+    fn connect_info(stream: IncomingStream<'_, AdminListener>) -> Self {
+        stream.io().is_patient.clone()
+    }
+}
+
+/// Gives a redrive or purge of dead letters its time: it goes at the pace that was asked for. The headers are read by then,
+/// and a body has a time limit of its own, so nobody holds the connection by sending slowly.
+pub(crate) async fn give_time(ConnectInfo(patient): ConnectInfo<Patient>, request: Request, next: Next) -> Response {
+    let takes_long = request.method() == Method::POST && request.uri().path().ends_with("/dlq");
+    patient.0.store(takes_long, Ordering::Relaxed);
+    let response = next.run(request).await;
+    patient.0.store(false, Ordering::Relaxed);
+    response
+}
+
 /// How long a peer may do nothing.
 #[derive(Clone, Copy, Debug)]
 struct Patience {
@@ -96,13 +123,15 @@ pub(crate) struct AdminStream {
     stream: TcpStream,
     patience: Patience,
     phase: Phase,
+    is_patient: Patient,
     alarm: Pin<Box<Sleep>>,
     _place: OwnedSemaphorePermit,
 }
 
 impl AdminStream {
     fn new(stream: TcpStream, patience: Patience, place: OwnedSemaphorePermit) -> Self {
-        Self { stream, patience, phase: Phase::Idle, alarm: Box::pin(sleep(patience.first)), _place: place }
+        let alarm = Box::pin(sleep(patience.first));
+        Self { stream, patience, phase: Phase::Idle, is_patient: Patient::default(), alarm, _place: place }
     }
 
     fn enter(&mut self, phase: Phase, patience: Duration) {
@@ -113,6 +142,10 @@ impl AdminStream {
     /// Pending until the peer has done nothing for too long.
     fn poll_alarm<T>(&mut self, context: &mut Context<'_>) -> Poll<io::Result<T>> {
         ready!(self.alarm.as_mut().poll(context));
+        if self.phase == Phase::Request && self.is_patient.0.load(Ordering::Relaxed) {
+            self.enter(Phase::Request, self.patience.request);
+            ready!(self.alarm.as_mut().poll(context));
+        }
         Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
     }
 
@@ -235,6 +268,19 @@ mod tests {
         assert_eq!(stream.read_u8().await.expect("a byte"), b'G');
         let answer = vec![0; 64 << 20];
         assert_eq!(stream.write_all(&answer).await.expect_err("nobody reads").kind(), ErrorKind::TimedOut);
+    }
+
+    #[tokio::test]
+    async fn a_request_that_takes_its_time_keeps_its_connection_until_it_is_answered() {
+        let (mut stream, mut peer) = pair(Patience { request: SHORT, ..PATIENT }).await;
+        peer.write_all(b"POST").await.expect("written");
+        stream.read_exact(&mut [0; 4]).await.expect("a request");
+        let patient = stream.is_patient.clone();
+        patient.0.store(true, std::sync::atomic::Ordering::Relaxed);
+        let read = tokio::time::timeout(5 * SHORT, stream.read_u8()).await;
+        assert!(read.is_err(), "nothing came and nothing broke: {read:?}");
+        patient.0.store(false, std::sync::atomic::Ordering::Relaxed);
+        assert_eq!(stream.read_u8().await.expect_err("it took too long").kind(), ErrorKind::TimedOut);
     }
 
     #[tokio::test]

@@ -151,7 +151,8 @@ mod tests {
     use mortarmq_shard::{CopyEffect, Envelope, MessagePlace};
     use mortarmq_storage::{Disk, MemoryDisk, SegmentOptions, SegmentRecord, SegmentWriter};
     use mortarmq_types::{
-        Attempt, CommitIndex, Epoch, KeyHash, Partition, ProducerId, ProducerSeq, Seq, TopicIncarnation, WallTime,
+        Attempt, CommitIndex, DeliveryId, Epoch, KeyHash, Partition, PathId, ProducerId, ProducerSeq, Seq,
+        TopicIncarnation, WallTime,
     };
     use std::path::Path;
     use std::sync::{Arc, mpsc};
@@ -188,9 +189,11 @@ mod tests {
             attempts: Attempt::new(1),
             reason: Death::Rejected,
             error: String::new(),
+            delivery: DeliveryId::new(1),
+            path_id: PathId::new(1),
         };
         let (commit_index, key_hash, payload_bytes) = (CommitIndex::new(2), KeyHash::NONE, 0);
-        let copy = CopyEffect { from, to, commit_index, key_hash, payload_bytes, envelope };
+        let copy = CopyEffect { from, to, commit_index, key_hash, payload_bytes, envelope, unwraps: false };
         SegmentWork::Copy(Box::new(CopyWork::of(copy, Epoch::new(1), WallTime::ZERO)))
     }
 

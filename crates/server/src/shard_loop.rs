@@ -108,6 +108,7 @@ impl ShardLoop {
         let is_woken = self.node.next_wake().is_some_and(|wake| wake <= now.monotonic);
         let is_due = is_woken || now.monotonic >= self.next_tick;
         if is_due {
+            self.note_gone(now);
             self.node.handle_tick(now);
             self.next_tick = now.monotonic.after_ms(TICK_MS);
         }
@@ -227,6 +228,16 @@ impl ShardLoop {
         for connection in relieved {
             self.congested.remove(&connection);
             self.node.handle_congestion(now, connection, false);
+        }
+    }
+
+    /// Tells the node of operators who wait for an answer no more: what takes long ends then.
+    fn note_gone(&mut self, now: Now) {
+        let gone: Vec<u64> =
+            self.questions.iter().filter(|(_, answer)| answer.is_closed()).map(|(query, _)| *query).collect();
+        for query in gone {
+            self.questions.remove(&query);
+            self.node.handle_query_gone(now, query);
         }
     }
 

@@ -85,6 +85,8 @@ pub struct CopyEffect {
     pub payload_bytes: u32,
     /// What is added.
     pub envelope: Envelope,
+    /// Whether the source is itself a dead letter, of a message that was redriven: its envelope stays behind.
+    pub unwraps: bool,
 }
 
 /// Leased messages of one partition.

@@ -37,6 +37,7 @@ pub mod section;
 pub mod topic;
 
 use crate::apply::Shard;
+use crate::state::pins::pins_of;
 use crate::state::{PARTITIONS_MAX, PATH_PARTITIONS_MAX, Path, State, Topic, dead_letters_fault};
 use bytes::{BufMut, Bytes, BytesMut};
 use head::Head;
@@ -135,6 +136,7 @@ impl Shard {
         reader.finish()?;
         loading.check_deliveries()?;
         loading.check_dead_letters()?;
+        loading.pin()?;
         Ok(Self::of(loading.into_state()))
     }
 }
@@ -260,6 +262,17 @@ impl Loading {
             if let Some(what) = dead_letters_fault(topic, &self.topics, &self.names, &self.paths) {
                 return Err(ImageError::DeadLetters { topic: *id, what });
             }
+        }
+        Ok(())
+    }
+
+    /// Pins the dead letters that redriven messages are read from.
+    fn pin(&mut self) -> Result<(), ImageError> {
+        let found = pins_of(&self.topics, &self.names, &self.paths);
+        let pins = found.map_err(|(path, letter)| ImageError::Source { path, letter })?;
+        for ((id, number), pins) in pins {
+            let topic = self.topics.get_mut(&id).expect("looked up just now");
+            Arc::make_mut(&mut topic.partitions[number]).pins = pins;
         }
         Ok(())
     }

@@ -24,13 +24,13 @@ pub mod state;
 
 pub use apply::{Applied, Shard};
 pub use command::{
-    BatchBuilder, Command, CommandError, Grant, JoinGroup, PublishRun, PublishRunBuilder, SeekTarget, SettleItem,
-    SettleKind, Stamp, StartPolicy, Stretch, Times,
+    BatchBuilder, Command, CommandError, DropDead, Grant, JoinGroup, Letter, PublishRun, PublishRunBuilder, Redrive,
+    SeekTarget, SettleItem, SettleKind, Stamp, StartPolicy, Stretch, Times,
 };
 pub use dead_letter::Envelope;
 pub use effect::{AppendEffect, CopyEffect, DeliverEffect, Effect, LedgerEffect, MessagePlace};
 pub use image::{Image, ImageError};
-pub use outcome::{Outcome, Published, Refusal, SettleCode};
+pub use outcome::{LetterCode, Outcome, Published, Refusal, SettleCode};
 pub use schedule::Schedule;
 pub use settings::{Defaults, GroupSettings, Setting, SettingError, SettingsPatch, TopicSettings};
 pub use state::{Path, State, Topic};

@@ -42,6 +42,8 @@ pub enum Outcome {
     },
     /// Deliveries were settled: one code for each.
     Settled(Vec<SettleCode>),
+    /// An operator redrove or dropped dead letters: one code for each.
+    Letters(Vec<LetterCode>),
     /// An operator moved a path, or ended it.
     Moved {
         /// Messages that are owed once more.
@@ -75,6 +77,47 @@ pub enum SettleCode {
     Stale,
     /// The delivery is not live, and how it ended is not known or was another way.
     Unknown,
+}
+
+/// The answer for one dead letter of a redrive or purge.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum LetterCode {
+    /// It left the book of dead letters.
+    Done,
+    /// There is no such dead letter.
+    Unknown,
+    /// It left the book of dead letters before.
+    Settled,
+    /// A consumer of the dead-letter topic holds it.
+    Leased,
+    /// Its message is unsettled on the path that it died on: it was redriven or replayed, and is not settled yet.
+    Unsettled,
+    /// The group that it died on does not exist any more.
+    GroupGone,
+    /// Its record cannot be read, or does not say where it comes from.
+    Unreadable,
+    /// A purge or seek of one of the two paths goes on.
+    Moving,
+    /// One of the two paths has as many unsettled messages as it may.
+    Full,
+}
+
+impl LetterCode {
+    /// The word used in answers: why nothing was done.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Done => "done",
+            Self::Unknown => "unknown",
+            Self::Settled => "settled",
+            Self::Leased => "leased",
+            Self::Unsettled => "unsettled",
+            Self::GroupGone => "group_gone",
+            Self::Unreadable => "unreadable",
+            Self::Moving => "moving",
+            Self::Full => "full",
+        }
+    }
 }
 
 /// Why a command changed nothing. All of them are final: nothing was stored (P2).

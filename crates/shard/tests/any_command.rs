@@ -12,7 +12,7 @@ use random::{Random, batch, first_seed};
 
 #[test]
 fn any_command_that_decodes_applies_without_panic_and_the_invariants_hold() {
-    for seed in first_seed()..first_seed() + 150 {
+    for seed in first_seed()..first_seed() + 400 {
         let mut random = Random::of(seed);
         let mut shard = Shard::default();
         let mut time: u64 = 0;

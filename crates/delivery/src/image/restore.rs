@@ -5,7 +5,7 @@ use std::{
     ops::Range,
 };
 
-use mortarmq_types::{Cause, DeliveryId, KeyHash, Seq};
+use mortarmq_types::{Cause, ClusterTime, DeliveryId, KeyHash, Position, Seq};
 
 use super::ImageError;
 use crate::{
@@ -17,6 +17,27 @@ use crate::{
 };
 
 impl PathPartition {
+    /// The highest delivery number that is remembered, 0 without any. Looks at every entry and run.
+    #[must_use]
+    pub fn latest_delivery(&self) -> DeliveryId {
+        let of_entry = |entry: &Entry| entry.lease().map_or(entry.previous, |lease| lease.delivery_id);
+        let entries = self.entries.values().map(of_entry).max();
+        let runs = self.runs.iter().map(|(first, run)| first.plus(run.count - 1)).max();
+        entries.max(runs).unwrap_or(DeliveryId::ZERO)
+    }
+
+    /// The latest command that granted a live lease, the default without any. Looks at every entry.
+    #[must_use]
+    pub fn latest_grant(&self) -> Position {
+        self.entries.values().filter_map(Entry::lease).map(|lease| lease.granted_at).max().unwrap_or_default()
+    }
+
+    /// When the latest run of settles that is remembered began, 0 without any. Looks at every run.
+    #[must_use]
+    pub fn latest_run(&self) -> ClusterTime {
+        self.runs.iter().map(|(_, run)| run.opened).max().unwrap_or(ClusterTime::ZERO)
+    }
+
     /// Takes in the entries, which come by rising sequence, and the marks of a replay.
     pub(super) fn restore(&mut self, entries: Vec<(Seq, Entry)>, marks: Vec<Seq>) -> Result<(), ImageError> {
         self.index(&entries)?;
@@ -88,13 +109,16 @@ impl PathPartition {
 
     /// Checks that every message up to what was offered is settled, unsettled, or to be replayed, and counted once (P9).
     fn check_balance(&self) -> Result<(), ImageError> {
-        // Each is at most a quarter of what 64 bits hold, and `ahead` counts messages between position and replay_end.
+        // Each is at most a quarter of what 64 bits hold, and `ahead` counts messages from the position on.
         let dropped = self.dropped_by.iter().sum::<u64>();
         let settled = u128::from(self.delivered) + u128::from(dropped) + u128::from(self.dlq);
-        let owed = u128::from(self.replay_end.above(self.position) - self.ahead)
+        // What was settled before it was ever offered lies behind all that this counts.
+        let beyond = self.settled_ahead.range(self.replay_end..).count() as u64;
+        let owed = u128::from(self.replay_end.above(self.position) - (self.ahead - beyond))
             + u128::from(self.all_passed())
             + u128::from(self.delayed);
-        if settled + owed != u128::from(self.replay_end.above(self.start)) + u128::from(self.again) {
+        let produced = u128::from(self.replay_end.above(self.start)) + u128::from(self.again) + u128::from(beyond);
+        if settled + owed != produced {
             return Err(ImageError::Field { field: "delivered", found: self.delivered });
         }
         Ok(())
@@ -136,17 +160,15 @@ impl PathPartition {
     }
 }
 
-/// Whether a message that was acked by this delivery is owed once more: nothing of its deliveries is older than that ack.
+/// Whether a message that was acked by this delivery is owed once more: nothing of its deliveries is older than that ack. One
+/// that was redriven follows the delivery that it died by, and may have been replayed and acked since.
 fn came_back(entry: &Entry, acked: DeliveryId) -> bool {
     let is_later = entry.lease().is_none_or(|lease| lease.delivery_id > acked);
     let past_is_later = match entry.cause {
-        Cause::Replayed => true,
-        Cause::First
-        | Cause::LeaseExpired
-        | Cause::Nacked
-        | Cause::ConsumerLost
-        | Cause::Released
-        | Cause::Redriven => entry.previous > acked,
+        Cause::Replayed | Cause::Redriven => true,
+        Cause::First | Cause::LeaseExpired | Cause::Nacked | Cause::ConsumerLost | Cause::Released => {
+            entry.previous > acked
+        }
     };
     is_later && past_is_later
 }

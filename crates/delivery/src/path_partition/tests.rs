@@ -87,8 +87,9 @@ fn check_finds_a_replay_that_is_not_what_it_was() {
     };
     found("invariant 11: messages", |path| path.ahead -= 1);
     found("invariant 11: messages", |path| _ = path.settled_ahead.insert(seq(2)));
-    found("invariant 11: a mark", |path| _ = path.settled_ahead.insert(seq(9)));
+    found("invariant 11: a mark", |path| _ = path.settled_ahead.insert(seq(22)));
     found("invariant 11, P6", |path| _ = path.settled_ahead.insert(seq(3)));
+    found("invariant 14", |path| _ = path.sources.insert(seq(2), seq(1)));
     found("invariant 12", |path| path.leased_keys.clear());
     found("invariant 12", |path| _ = path.leased_keys.insert((KeyHash::new(1), seq(9))));
     found("a move", |path| path.moving = Some(Moving { kind: MoveKind::Backwards, to: seq(1), from: seq(1) }));
@@ -153,9 +154,9 @@ fn check_finds_a_message_that_is_packed_where_it_cannot_be() {
         let fact = Fact { key_hash: KeyHash::new(key), size_bytes: 1, expires_at_ms: 0 };
         path.packed.insert(Waiting { seq: seq(number), fact, due: ClusterTime::ZERO, is_replay: false });
     };
-    assert_found("invariant 15", |path| packed(path, 3, 1));
-    assert_found("invariant 15", |path| packed(path, 2, 9));
-    assert_found("invariant 15", |path| packed(path, 7, 0));
+    assert_found("invariant 16", |path| packed(path, 3, 1));
+    assert_found("invariant 16", |path| packed(path, 2, 9));
+    assert_found("invariant 16", |path| packed(path, 7, 0));
 }
 
 #[test]

@@ -546,6 +546,7 @@ impl Model {
             previous: DeliveryId::new(previous),
             size_bytes: message.fact.size_bytes,
             deadline: LeaseTime::new(deadline),
+            source: None,
         };
         if leased.cause != Cause::First {
             self.retries.push(leased.cause);
@@ -755,6 +756,7 @@ impl Model {
             key_hash: message.fact.key_hash,
             size_bytes: message.fact.size_bytes,
             end,
+            source: None,
         }
     }
 }

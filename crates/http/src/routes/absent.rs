@@ -23,7 +23,6 @@ const ROUTES: &[((MethodFilter, &str), &str)] = &[
     (POST, "/v1/topics/{topic}/produce/batch"),
     (GET, "/v1/topics/{topic}/consume"),
     (POST, "/v1/topics/{topic}/ack"),
-    (POST, "/v1/topics/{topic}/dlq"),
     (PATCH, "/v1/topics/{topic}/groups/{group}"),
     (GET, "/v1/topics/{topic}/children"),
     (POST, "/v1/topics/{topic}/children"),

@@ -9,6 +9,7 @@ pub(crate) mod group;
 pub(crate) mod groups;
 pub(crate) mod healthz;
 pub(crate) mod leader;
+pub(crate) mod letters;
 pub(crate) mod members;
 pub(crate) mod metrics;
 pub(crate) mod peek;

@@ -13,10 +13,10 @@ use mortarmq_node::views::balance::TopicWithoutGroup;
 use mortarmq_node::views::trace::{TraceEvent, TraceStanding};
 use mortarmq_node::views::{
     BalanceView, DeadLetterView, DeadLettersView, GroupPartitionStats, GroupStats, GroupView, GroupsView, LeaderView,
-    MemberView, PartitionStats, PathBooks, PeekView, PeekedMessage, StatsView, TopicPartitionView, TopicStats,
-    TopicSummary, TopicView, TopicsView, TraceView,
+    LettersView, MemberView, PartitionStats, PathBooks, PeekView, PeekedMessage, StatsView, TopicPartitionView,
+    TopicStats, TopicSummary, TopicView, TopicsView, TraceView,
 };
-use mortarmq_node::{Act, ErrorCode, Failure, Query, QueryAnswer, QueryReply};
+use mortarmq_node::{Act, ErrorCode, Failure, LettersAct, Query, QueryAnswer, QueryReply};
 use mortarmq_shard::record::{NewRecord, open_record, write_record};
 use mortarmq_types::{CommitIndex, Epoch, Position, ProducerId, ProducerSeq};
 
@@ -70,8 +70,16 @@ impl NodeHandle for FakeNode {
         let (Act::Purge { topic, .. }
         | Act::Seek { topic, .. }
         | Act::SeekTime { topic, .. }
-        | Act::DeleteGroup { topic, .. }) = &act;
-        let result = self.check(topic).map(|()| QueryAnswer::Moved(self.moved));
+        | Act::DeleteGroup { topic, .. }
+        | Act::Letters(LettersAct { topic, .. })) = &act;
+        let answer = match &act {
+            Act::Letters(_) => {
+                let refused = [("leased", 1), ("unsettled", 2)].into();
+                QueryAnswer::Letters(LettersView { matched: 9, done: 6, refused })
+            }
+            _ => QueryAnswer::Moved(self.moved),
+        };
+        let result = self.check(topic).map(|()| answer);
         let position = Position { epoch: Epoch::new(3), commit_index: CommitIndex::new(8124) };
         Some(QueryReply { position, result })
     }

@@ -16,6 +16,7 @@ impl Node {
         self.add_defaults();
         self.add_lost_members(now);
         self.add_retries();
+        self.add_letters(now);
         self.add_delivers();
     }
 

@@ -23,7 +23,7 @@ pub struct TraceEvent {
     pub commit_index: u64,
     /// `topic/group`, or `-` for the topic's own.
     pub path: String,
-    /// `stored`, `leased`, `extended`, `lease_ended`, `acked`, `dead`, `dropped` or `replayed`.
+    /// `stored`, `leased`, `extended`, `lease_ended`, `acked`, `dead`, `dropped`, `redriven` or `replayed`.
     pub stage: &'static str,
     /// The delivery; absent where none is meant.
     pub delivery_id: Option<u64>,
@@ -33,8 +33,8 @@ pub struct TraceEvent {
     pub member: Option<String>,
     /// Why it was delivered, why the lease ended, why it is dead, or by which rule it was dropped.
     pub cause: Option<&'static str>,
-    /// The producer of `stored`, the delivery that `leased` or `dropped` follows, the error text of a nack, the place of a
-    /// dead letter.
+    /// The producer of `stored`, the delivery that `leased`, `dropped` or `redriven` follows, the error text of a nack, the
+    /// place of a dead letter, or of the message that it became again.
     pub detail: String,
 }
 

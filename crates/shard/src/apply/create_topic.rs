@@ -8,6 +8,7 @@ use crate::producer::Producers;
 use crate::schedule::Schedule;
 use crate::settings::{Setting, TopicSettings};
 use crate::state::{PARTITIONS_MAX, PartitionState, State, Topic};
+use imbl::OrdMap;
 use mortarmq_types::{Seq, TopicIncarnation};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -51,6 +52,7 @@ pub(super) fn insert(state: &mut State, name: String, settings: TopicSettings) -
         bytes: 0,
         facts: FactWindow::new(FACTS_MAX),
         schedule: Schedule::default(),
+        pins: OrdMap::new(),
     });
     let topic = Topic {
         name,

@@ -31,8 +31,8 @@ pub(super) fn store(
 ) -> String {
     let path = &state.paths[&id];
     let source = path.topic;
-    let envelope =
-        Envelope::new(format!("{}/{}", state.topics[&source].name, path.group), partition, ended, reason, error);
+    let name = format!("{}/{}", state.topics[&source].name, path.group);
+    let envelope = Envelope::new((id, name), partition, ended, reason, error);
     let payload_bytes = envelope.payload_bytes(ended.size_bytes);
     let target = topic_for(state, source);
     let commit_index = state.commit_index;
@@ -43,13 +43,19 @@ pub(super) fn store(
     found.bytes += u64::from(payload_bytes) + RECORD_OVERHEAD_BYTES as u64;
     found.facts.push(seq, Fact { key_hash: ended.key_hash, size_bytes: payload_bytes, expires_at_ms: 0 }, true);
     let told = format!("sequence {seq} of {}", topic.name);
+    // The record of a redriven message may be gone. Its dead letter is not: nothing that frees it comes before this copy.
+    let from = match ended.source {
+        Some(seq) => MessagePlace { topic: target, partition, seq },
+        None => MessagePlace { topic: source, partition, seq: ended.seq },
+    };
     effects.push(Effect::Copy(Box::new(CopyEffect {
-        from: MessagePlace { topic: source, partition, seq: ended.seq },
+        from,
         to: MessagePlace { topic: target, partition, seq },
         commit_index,
         key_hash: ended.key_hash,
         payload_bytes,
         envelope,
+        unwraps: ended.source.is_some(),
     })));
     if error.is_empty() { told } else { format!("{told}: {error}") }
 }

@@ -9,7 +9,7 @@ use crate::dead_letter::DEAD_LETTER_GROUP;
 use crate::effect::Effect;
 use crate::outcome::{Outcome, Refusal};
 use crate::state::{State, topic_of};
-use mortarmq_types::{Partition, PathId};
+use mortarmq_types::{Partition, PathId, Seq};
 
 pub(super) fn apply(state: &mut State, id: PathId, effects: &mut Vec<Effect>) -> Outcome {
     let Some(path) = state.paths.get_mut(&id) else { return Outcome::Refused(Refusal::UnknownGroup) };
@@ -21,6 +21,8 @@ pub(super) fn apply(state: &mut State, id: PathId, effects: &mut Vec<Effect>) ->
     let mut steps = Steps { left: moves::left_of(partitions.len()), ..Steps::default() };
     let mut dropped = 0;
     for (number, partition) in partitions.into_iter().enumerate() {
+        let sources: Vec<Seq> = partition.sources().map(|(_, source)| source).collect();
+        state.unpin(incarnation, Partition::from_index(number), &sources);
         let found = &state.topics[&incarnation].partitions[number];
         dropped +=
             partition.delete(found.last_seq, &found.facts(), &mut steps.left, &mut steps.moved, &mut steps.ended);

@@ -10,6 +10,7 @@ mod delayed;
 mod delete_group;
 mod delete_topic;
 mod deliver;
+mod drop_dead;
 mod due;
 mod end_member;
 mod ends;
@@ -18,6 +19,7 @@ mod moves;
 mod publish;
 mod purge_path;
 mod record;
+mod redrive;
 mod resume_member;
 mod seek_path;
 mod set_defaults;
@@ -104,6 +106,8 @@ fn run(state: &mut State, command: Command, effects: &mut Vec<Effect>) -> Outcom
         Command::SeekPath { path, target } => seek_path::apply(state, path, &target, effects),
         Command::DeleteGroup { path } => delete_group::apply(state, path, effects),
         Command::ResumeMember(resume) => resume_member::apply(state, &resume),
+        Command::Redrive(redrive) => redrive::apply(state, &redrive, effects),
+        Command::DropDead(drop) => drop_dead::apply(state, &drop, effects),
     }
 }
 

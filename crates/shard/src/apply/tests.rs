@@ -16,6 +16,7 @@ use mortarmq_types::{
 };
 
 mod dead_letters;
+mod redrive;
 
 const TOPIC: TopicIncarnation = TopicIncarnation::new(1);
 const PATH: PathId = PathId::new(1);

@@ -33,6 +33,8 @@ pub(super) const KIND_PURGE_PATH: u8 = 10;
 pub(super) const KIND_SEEK_PATH: u8 = 11;
 pub(super) const KIND_DELETE_GROUP: u8 = 12;
 pub(super) const KIND_RESUME_MEMBER: u8 = 13;
+pub(super) const KIND_REDRIVE: u8 = 15;
+pub(super) const KIND_DROP_DEAD: u8 = 16;
 
 const HEADER_BYTES: usize = 1 + 4 + 8 + 8 + 8;
 

@@ -1,13 +1,13 @@
 //! Encoding and decoding of commands. Decoding checks every length and range and never panics.
 
 use super::batch::{
-    KIND_CREATE_TOPIC, KIND_DELETE_GROUP, KIND_DELETE_TOPIC, KIND_DELIVER, KIND_END_MEMBER, KIND_JOIN_GROUP,
-    KIND_PUBLISH, KIND_PUBLISH_BATCH, KIND_PURGE_PATH, KIND_RESUME_MEMBER, KIND_SEEK_PATH, KIND_SET_DEFAULTS,
-    KIND_SETTLE, close_command, open_command,
+    KIND_CREATE_TOPIC, KIND_DELETE_GROUP, KIND_DELETE_TOPIC, KIND_DELIVER, KIND_DROP_DEAD, KIND_END_MEMBER,
+    KIND_JOIN_GROUP, KIND_PUBLISH, KIND_PUBLISH_BATCH, KIND_PURGE_PATH, KIND_REDRIVE, KIND_RESUME_MEMBER,
+    KIND_SEEK_PATH, KIND_SET_DEFAULTS, KIND_SETTLE, close_command, open_command,
 };
 use super::{
     Command, CreateTopic, Deliver, EndMember, Grant, ITEMS_MAX, JoinGroup, ResumeMember, STEPS_MAX, SeekTarget, Settle,
-    SettleItem, SettleKind, StartPolicy, Stretch, publish,
+    SettleItem, SettleKind, StartPolicy, Stretch, letters, publish,
 };
 use crate::settings::{Defaults, Setting, SettingsPatch};
 use bytes::{Buf, BufMut, Bytes, BytesMut};
@@ -77,6 +77,8 @@ pub(super) fn encode(out: &mut BytesMut, command: &Command) {
             out.put_u64(resume.member.get());
             out.put_u64(resume.secret_hash);
         }),
+        Command::Redrive(redrive) => framed(out, KIND_REDRIVE, |out| letters::put_redrive(out, redrive)),
+        Command::DropDead(drop) => framed(out, KIND_DROP_DEAD, |out| letters::put_drop_dead(out, drop)),
     }
 }
 
@@ -108,6 +110,8 @@ pub(super) fn decode(bytes: Bytes) -> Result<Command, CommandError> {
             member: MemberId::new(fields.u64()?),
             secret_hash: fields.u64()?,
         }),
+        KIND_REDRIVE => Command::Redrive(letters::get_redrive(&mut fields)?),
+        KIND_DROP_DEAD => Command::DropDead(letters::get_drop_dead(&mut fields)?),
         found => return Err(CommandError::UnknownKind { found }),
     };
     if fields.is_empty() { Ok(command) } else { Err(CommandError::TrailingBytes) }
@@ -172,7 +176,7 @@ impl Fields {
             .map_err(|error| CommandError::Field { field: "text", found: error.utf8_error().valid_up_to() as u64 })
     }
 
-    fn count(&mut self, field: &'static str, most: usize) -> Result<usize, CommandError> {
+    pub(super) fn count(&mut self, field: &'static str, most: usize) -> Result<usize, CommandError> {
         let count = usize::from(self.u16()?);
         if count > most { Err(CommandError::Field { field, found: count as u64 }) } else { Ok(count) }
     }

@@ -6,6 +6,7 @@
 
 pub mod batch;
 pub mod codec;
+pub mod letters;
 pub mod publish;
 
 use crate::settings::{Defaults, SettingsPatch};
@@ -17,6 +18,7 @@ use mortarmq_types::{
 
 pub use batch::{Batch, BatchBuilder, Stamp};
 pub use codec::CommandError;
+pub use letters::{DropDead, Letter, Redrive};
 pub use publish::{PublishRun, PublishRunBuilder};
 
 /// Most items of one settle, and most records of one batch publish.
@@ -67,6 +69,10 @@ pub enum Command {
     },
     /// Finds a member again.
     ResumeMember(ResumeMember),
+    /// Brings dead messages back to the paths that they died on.
+    Redrive(Redrive),
+    /// Drops single dead letters.
+    DropDead(DropDead),
 }
 
 /// Where a path is moved to.

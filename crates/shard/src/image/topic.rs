@@ -1,4 +1,5 @@
-//! The sections of a topic: itself, its partitions, its producers. Its groups follow from the paths.
+//! The sections of a topic: itself, its partitions, its producers. Its groups follow from the paths, and so do the dead letters
+//! that are pinned: they are the sources of what the paths redrive.
 //!
 //! A topic:
 //!
@@ -45,6 +46,7 @@ use crate::schedule::Schedule;
 use crate::settings::{Setting, TopicSettings};
 use crate::state::{PartitionState, Topic};
 use bytes::{BufMut, BytesMut};
+use imbl::OrdMap;
 use mortarmq_delivery::{Delayed, DuePosition, Fact};
 use mortarmq_types::{ClusterTime, Epoch, KeyHash, Partition, ProducerId, ProducerSeq, Seq, WallTime};
 use std::collections::{BTreeMap, VecDeque};
@@ -136,7 +138,7 @@ pub(super) fn take_partition(body: &mut Body, head: &Head) -> Result<PartitionSt
     let limit = usize::try_from(limit).map_err(|_| body.wrong("fact limit", limit))?;
     let facts = FactWindow::restore(last_seq, limit, facts).ok_or_else(|| body.wrong("facts", count as u64))?;
     let schedule = take_schedule(body, last_seq, head)?;
-    Ok(PartitionState { last_seq, bytes, facts, schedule })
+    Ok(PartitionState { last_seq, bytes, facts, schedule, pins: OrdMap::new() })
 }
 
 pub(super) fn put_producers(out: &mut BytesMut, producers: &Producers) {

@@ -9,13 +9,15 @@
 //! 6. The delay timer of each partition is when its messages next fall due of which nobody was told; the delayed messages of
 //!    all partitions are counted.
 //! 7. A dead-letter topic has a source with as many partitions and a group `default`; no path of it has a limit of attempts.
-//! 8. A member that holds a message which was delivered alone holds nothing else, and of a path at most one does; while one
+//! 8. The pinned dead letters of a topic are exactly the sources of its paths' redriven messages, each of one.
+//! 9. A member that holds a message which was delivered alone holds nothing else, and of a path at most one does; while one
 //!    does nobody is reserved. Who is reserved is a member.
 //!
 //! An image of the state shares what grows with the work: topics and their partitions stand behind `Arc`, so do the
 //! buckets and lines of producers; facts, unsettled messages and runs of settles are persistent collections. What changes
 //! while the image lives is copied first, piece by piece: no step of the loop pays for a whole.
 
+pub(crate) mod pins;
 pub mod timers;
 
 use crate::dead_letter::DEAD_LETTER_GROUP;
@@ -24,6 +26,7 @@ use crate::names::{dead_letter_name, source_name};
 use crate::producer::Producers;
 use crate::schedule::Schedule;
 use crate::settings::{Defaults, GroupSettings, Setting, TopicSettings};
+use imbl::OrdMap;
 use mortarmq_delivery::{Books, DuePosition, Now, PathPartition};
 use mortarmq_types::{
     Cause, ClusterTime, CommitIndex, DeliveryId, Epoch, LeaseTime, MemberId, Partition, PathId, Position, Seq,
@@ -109,6 +112,8 @@ pub struct PartitionState {
     pub facts: FactWindow,
     /// What was published with a delay and has not fallen due for every path.
     pub schedule: Schedule,
+    /// Dead letters that hold the bytes of a redriven message, each with the path that owes it. Their segments stay.
+    pub(crate) pins: OrdMap<Seq, PathId>,
 }
 
 /// One consumer group on one topic: a durable obligation.
@@ -235,8 +240,10 @@ impl State {
         self.paths.get_mut(&id)
     }
 
-    /// Sets the timer of one place from what its path has due.
+    /// Sets the timer of one place from what its path has due, and frees the dead letters that it needs no more. Whoever
+    /// changes what a path has in a partition calls it.
     pub(crate) fn retime(&mut self, path: PathId, partition: Partition) {
+        self.unpin_freed(path, partition);
         let due = self
             .paths
             .get(&path)
@@ -291,6 +298,7 @@ impl State {
             }
             assert_eq!(dead_letters_fault(topic, &self.topics, &self.names, &self.paths), None, "invariant 7");
         }
+        self.check_pins();
         assert!(self.topics.keys().all(|incarnation| *incarnation <= self.last_topic), "invariant 2");
         assert!(self.paths.keys().all(|path| *path <= self.last_path), "invariant 2");
         for (id, path) in &self.paths {
@@ -306,7 +314,7 @@ impl State {
     fn check_path(&self, id: PathId, path: &Path) {
         let topic = &self.topics[&path.topic];
         assert_eq!(topic.paths.get(&path.group), Some(&id), "invariant 1");
-        assert_eq!(path.alone_fault(), None, "invariant 8: {id}");
+        assert_eq!(path.alone_fault(), None, "invariant 9: {id}");
         assert_eq!(path.partitions.len(), topic.partitions.len(), "invariant 1");
         for (partition, state) in path.partitions.iter().zip(&topic.partitions) {
             partition.check(state.last_seq);
@@ -410,7 +418,7 @@ impl Path {
         !self.partitions.iter().any(|partition| partition.holds(member))
     }
 
-    /// Which part of invariant 8 the path breaks.
+    /// Which part of invariant 9 the path breaks.
     pub(crate) fn alone_fault(&self) -> Option<&'static str> {
         let all = self.partitions.iter().flat_map(PathPartition::alone_with);
         let mut alone = all.filter(|member| self.members.contains_key(member));

@@ -3,7 +3,7 @@
 
 use bytes::Bytes;
 use mortarmq_delivery::Fact;
-use mortarmq_shard::command::{CreateTopic, Deliver, EndMember, ResumeMember, Settle};
+use mortarmq_shard::command::{CreateTopic, Deliver, DropDead, EndMember, Letter, Redrive, ResumeMember, Settle};
 use mortarmq_shard::record::NewRecord;
 use mortarmq_shard::{
     BatchBuilder, Command, Defaults, Grant, JoinGroup, PublishRunBuilder, SeekTarget, Setting, SettingsPatch,
@@ -140,13 +140,13 @@ fn stretch(random: &mut Random) -> Stretch {
 }
 
 fn item(random: &mut Random) -> SettleItem {
-    let kind = match random.below(7) {
+    let kind = match random.below(9) {
         0 => SettleKind::Ack,
         1 => SettleKind::Nack { delay_ms: random.number_32(1000), error: "é".repeat(600) },
         2 => SettleKind::Release,
         3 => SettleKind::Hold { error: "segment damaged".to_owned() },
         4 => SettleKind::Resume,
-        5 => SettleKind::DeadLetter { error: "é".repeat(600) },
+        5..8 => SettleKind::DeadLetter { error: "é".repeat(600) },
         _ => SettleKind::Extend,
     };
     SettleItem {
@@ -232,6 +232,36 @@ fn settle_live(random: &mut Random, state: &State) -> Option<Command> {
     }))
 }
 
+/// Redrives or drops dead letters, if there are any: what a redrive says of them is true, or not far from it.
+fn letters(random: &mut Random, state: &State) -> Command {
+    let dead = state.topics.iter().filter(|(_, topic)| topic.holds_dead_letters());
+    let places: Vec<_> = dead
+        .flat_map(|(id, topic)| (0..).zip(&topic.partitions).map(|(number, found)| (*id, number, found.last_seq)))
+        .filter(|(_, _, last)| *last > Seq::ZERO)
+        .collect();
+    let place = usize::try_from(random.below(places.len().max(1) as u64)).expect("small");
+    let nothing = (TopicIncarnation::new(random.below(9)), 0, Seq::FIRST);
+    let (topic, number, last) = places.get(place).copied().unwrap_or(nothing);
+    let (partition, last) =
+        (if random.below(20) == 0 { random.partition() } else { Partition::new(number) }, last.get());
+    if random.below(2) == 0 {
+        return Command::DropDead(DropDead {
+            topic,
+            partition,
+            seqs: (0..random.below(3)).map(|_| Seq::new(random.number(last + 2))).collect(),
+        });
+    }
+    let letter = |random: &mut Random| Letter {
+        seq: Seq::new(random.number(last + 2)),
+        path: PathId::new(random.below(1 + state.paths.keys().next_back().map_or(0, |path| path.get()))),
+        origin: Seq::new(random.number(12)),
+        delivery: DeliveryId::new(random.number(state.last_delivery.get().clamp(1, 1000))),
+        key_hash: KeyHash::new(random.below(3)),
+        size_bytes: random.number_32(100),
+    };
+    Command::Redrive(Redrive { topic, partition, letters: (0..random.below(40)).map(|_| letter(random)).collect() })
+}
+
 /// Moves a path that exists, if one does.
 fn seek_live(random: &mut Random, state: &State) -> Option<Command> {
     let place = usize::try_from(random.below(state.paths.len().max(1) as u64)).expect("small");
@@ -251,6 +281,9 @@ pub(crate) fn batch(random: &mut Random, time: &mut u64, state: &State) -> Bytes
             8 => seek_live(random, state).iter().for_each(|command| builder.add(command)),
             _ => builder.add(&command(random)),
         }
+    }
+    if state.topics.values().any(|topic| topic.holds_dead_letters()) || random.below(9) == 0 {
+        builder.add(&letters(random, state));
     }
     let steps = [0, 1, 300, 500, 900, 5000, 20_000, 90_000_000];
     *time = time.saturating_add(steps[usize::try_from(random.below(8)).expect("small")]);

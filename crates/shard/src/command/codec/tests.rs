@@ -1,8 +1,9 @@
 //! Commands survive their bytes, and no bytes make decoding panic.
 
 use crate::command::{
-    Batch, BatchBuilder, Command, CreateTopic, Deliver, EndMember, Grant, JoinGroup, PublishRunBuilder, ResumeMember,
-    SeekTarget, Settle, SettleItem, SettleKind, Stamp, StartPolicy, Stretch, Times,
+    Batch, BatchBuilder, Command, CreateTopic, Deliver, DropDead, EndMember, Grant, JoinGroup, Letter,
+    PublishRunBuilder, Redrive, ResumeMember, SeekTarget, Settle, SettleItem, SettleKind, Stamp, StartPolicy, Stretch,
+    Times,
 };
 use crate::record::NewRecord;
 use crate::settings::{Defaults, Setting, SettingsPatch};
@@ -18,7 +19,12 @@ fn patch(values: &[(Setting, u64)]) -> SettingsPatch {
     SettingsPatch { values: values.to_vec() }
 }
 
+/// One of each but publishes.
 fn samples() -> Vec<Command> {
+    [others(), letters()].concat()
+}
+
+fn others() -> Vec<Command> {
     let item = |kind| SettleItem {
         partition: Partition::new(3),
         first_seq: Seq::new(9),
@@ -80,6 +86,29 @@ fn samples() -> Vec<Command> {
             group: "billing".to_owned(),
             member: MemberId::new(77),
             secret_hash: 78,
+        }),
+    ]
+}
+
+/// The commands on single dead letters.
+fn letters() -> Vec<Command> {
+    vec![
+        Command::Redrive(Redrive {
+            topic: TopicIncarnation::new(2),
+            partition: Partition::new(3),
+            letters: vec![Letter {
+                seq: Seq::new(4),
+                path: PathId::new(2),
+                origin: Seq::new(41),
+                delivery: DeliveryId::new(11),
+                key_hash: KeyHash::new(5),
+                size_bytes: 7,
+            }],
+        }),
+        Command::DropDead(DropDead {
+            topic: TopicIncarnation::new(2),
+            partition: Partition::new(3),
+            seqs: vec![Seq::new(4), Seq::new(9)],
         }),
     ]
 }
