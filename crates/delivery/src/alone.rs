@@ -24,11 +24,11 @@ const ALONE_FROM: Attempt = Attempt::new(3);
 
 impl PathPartition {
     /// Whether something is ready that is to be delivered alone, and nothing stands in its way: neither a limit of leases,
-    /// nor, while the path replays, what comes before it (P8).
+    /// nor, while the path replays, what comes before it (P8). `may_pass_over` is what the request would say.
     #[must_use]
-    pub fn has_alone(&self, rules: &PathRules) -> bool {
-        let is_free = || self.moving.is_none() && !self.is_in_flight_full(rules);
-        self.next_alone(rules).is_some() && is_free()
+    pub fn has_alone(&self, rules: &PathRules, may_pass_over: bool) -> bool {
+        let is_free = || !self.is_moving() && !self.is_in_flight_full(rules);
+        self.next_alone(rules, may_pass_over).is_some() && is_free()
     }
 
     /// Messages that are ready and are to be delivered alone.
@@ -66,7 +66,9 @@ impl PathPartition {
             if call.steps_left == 0 {
                 return LeaseStop::StepsSpent;
             }
-            let Some(seq) = self.next_alone(call.rules) else { return LeaseStop::NothingReady };
+            let Some(seq) = self.next_alone(call.rules, call.request.may_pass_over) else {
+                return LeaseStop::NothingReady;
+            };
             if let Err(stop) = self.lease_passed(seq, call, last_delivery_id, handed) {
                 return stop;
             }
@@ -94,18 +96,18 @@ impl PathPartition {
     }
 
     /// The lowest of them that can be leased. One above the position waits for what the path replays, unless the path may
-    /// offer nothing new.
-    fn next_alone(&self, rules: &PathRules) -> Option<Seq> {
-        let is_stuck = || !self.may_offer(u64::from(rules.max_passed_over));
+    /// offer nothing new, or not all of it: then only what was offered makes room.
+    fn next_alone(&self, rules: &PathRules, may_pass_over: bool) -> Option<Seq> {
+        let is_stuck = || !may_pass_over || !self.may_offer(rules);
         self.lone.first().copied().filter(|seq| *seq < self.position || is_stuck())
     }
 
     pub(crate) fn check_alone(&self) {
         let of_lone = |(seq, entry): (&Seq, &Entry)| Some((entry.lease()?.member, *seq)).filter(|_| entry.alone);
         let leases: BTreeSet<(MemberId, Seq)> = self.entries.iter().filter_map(of_lone).collect();
-        assert_eq!(self.lone_leases, leases, "invariant 15: leases of messages that are delivered alone");
+        assert_eq!(self.lone_leases, leases, "invariant 16: leases of messages that are delivered alone");
         let too_early = self.entries.iter().find(|(_, entry)| entry.alone && entry.attempt < ALONE_FROM);
-        assert!(too_early.is_none(), "invariant 15: {too_early:?} is delivered alone without a reason");
+        assert!(too_early.is_none(), "invariant 16: {too_early:?} is delivered alone without a reason");
     }
 }
 

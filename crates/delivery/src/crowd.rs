@@ -44,16 +44,16 @@ impl PathPartition {
         self.packed.contains(seq)
     }
 
-    /// Whether the path may offer new messages, given the most entries that it may have.
+    /// Whether one more message may be passed over.
     #[must_use]
-    pub fn may_offer(&self, max_passed_over: u64) -> bool {
-        (self.entries.len() as u64) < max_passed_over && self.packed.len() < PACKED_MAX
+    pub fn has_room(&self, rules: &PathRules) -> bool {
+        self.passed_over() < u64::from(rules.max_passed_over) && self.packed.len() < PACKED_MAX
     }
 
     /// Notes a message that waits for its key: as an entry, or packed if its key is crowded.
     pub(crate) fn pass_over(&mut self, seq: Seq, entry: Entry, rules: &PathRules) {
         let key = entry.key_hash;
-        if !self.has_queue(key) {
+        if !self.stands_in_queue(key, seq) {
             self.entries.insert(seq, entry);
             return;
         }
@@ -79,13 +79,6 @@ impl PathPartition {
         if let Some(waiting) = self.packed.pop_first(key) {
             self.entries.insert(waiting.seq, waiting.entry());
             self.keyed.insert((key, waiting.seq));
-        }
-    }
-
-    /// Makes entries of all packed messages: no key has a queue any more.
-    pub(crate) fn unpack_all(&mut self) {
-        for waiting in std::mem::take(&mut self.packed).iter() {
-            self.entries.insert(waiting.seq, waiting.entry());
         }
     }
 
@@ -130,11 +123,11 @@ impl PathPartition {
     }
 
     fn pack(&mut self, seq: Seq, entry: &Entry) {
-        assert!(entry.is_untouched(), "invariant 16: message {seq} is packed as {entry:?}");
+        assert!(entry.is_untouched(), "invariant 17: message {seq} is packed as {entry:?}");
         let Entry { key_hash, size_bytes, expires_at_ms, due, cause, .. } = *entry;
         let fact = Fact { key_hash, size_bytes, expires_at_ms };
         let is_new = self.packed.insert(Waiting { seq, fact, due, is_replay: cause == Cause::Replayed });
-        assert!(is_new, "invariant 16: message {seq} waits already");
+        assert!(is_new, "invariant 17: message {seq} waits already");
     }
 
     /// Whether a key has at least so many entries.
@@ -146,11 +139,13 @@ impl PathPartition {
         self.keyed.range((key, Seq::ZERO)..=(key, Seq::MAX)).next_back().map(|(_, seq)| *seq)
     }
 
-    /// Which part of invariant 16 does not hold, and for which message.
+    /// Which part of invariant 17 does not hold, and for which message.
     pub(crate) fn packed_fault(&self) -> Option<(&'static str, Seq)> {
         for key in self.packed.keys() {
             let first = self.packed.first_of(key)?;
-            if self.order == Order::None || !key.is_some() {
+            // While the order by key is made, or once it is gone, nothing is packed.
+            let is_made = self.order == Order::Key && self.reordering.is_some();
+            if is_made || !self.stands_in_queue(key, first) {
                 return Some(("packed key", first));
             }
             if self.head_of_key(key).is_none_or(|head| head >= first) {
@@ -163,7 +158,7 @@ impl PathPartition {
 
     pub(crate) fn check_packed(&self) {
         self.packed.check();
-        assert_eq!(self.packed_fault(), None, "invariant 16, P8");
+        assert_eq!(self.packed_fault(), None, "invariant 17, P8");
     }
 }
 
@@ -201,6 +196,7 @@ mod tests {
         backoff_base_ms: 0,
         backoff_max_ms: 0,
         max_passed_over: 200,
+        max_acked_ahead: 0,
         max_in_flight: 0,
         max_attempts: 0,
     };
@@ -217,8 +213,16 @@ mod tests {
     fn lease(path: &mut PathPartition, last_delivery_id: &mut DeliveryId, messages: u32) -> Vec<(Seq, DeliveryId)> {
         let limits = LeaseLimits { messages, bytes: 1000, steps: 1000, first_may_exceed_bytes: false };
         let (grant, granted_at, last_seq) = (Grant::Push, Position::default(), Seq::new(10));
-        let request =
-            LeaseRequest { member: MemberId::new(1), grant, limits, last_seq, now: NOW, granted_at, alone: false };
+        let request = LeaseRequest {
+            member: MemberId::new(1),
+            grant,
+            limits,
+            may_pass_over: true,
+            last_seq,
+            now: NOW,
+            granted_at,
+            alone: false,
+        };
         let mut handed = Handed::default();
         path.lease(&request, &RULES, &OneKey, last_delivery_id, &mut handed);
         path.check(last_seq);

@@ -1,7 +1,7 @@
 //! How a delivery ends without an ack: its time ran out, it was refused or given back, its member went away. And when that
 //! was one time too many: the message is dead.
 
-use mortarmq_types::{Attempt, Cause, DeliveryId, KeyHash, MemberId, Seq};
+use mortarmq_types::{Attempt, Cause, DeliveryId, DropReason, KeyHash, MemberId, Seq};
 
 use crate::{
     backoff::backoff_ms,
@@ -44,6 +44,8 @@ pub enum End {
     Dead(Death),
     /// The message could not be read and never left: it waits until it can be. Its next delivery is `released`.
     Held,
+    /// The delivery ended for this cause, and retention had passed its message meanwhile: it is settled, dropped by that rule.
+    Trimmed(Cause),
 }
 
 /// Why a message is dead.
@@ -119,7 +121,6 @@ impl PathPartition {
     /// # Source
     /// DESIGN section 2, "Time".
     pub fn end_due(&mut self, now: Now, budget: &mut u32, rules: &PathRules, ended: &mut Vec<Ended>) {
-        self.follow_order(rules.order);
         while *budget > 0
             && let Some(&(deadline, seq)) = self.deadlines.first()
             && deadline <= now.lease
@@ -154,7 +155,6 @@ impl PathPartition {
         now: Now,
         ended: &mut Vec<Ended>,
     ) -> bool {
-        self.follow_order(rules.order);
         let left = if cause == Cause::ConsumerLost { Failure::Lost } else { Failure::GivenBack };
         while let Some(seq) = self.first_held_by(member) {
             if *budget == 0 {
@@ -227,14 +227,20 @@ impl PathPartition {
         let death = failure.death(entry.attempt, rules);
         let end = match death {
             Some(death) => End::Dead(death),
+            None if seq < self.kept_from && self.source_of(seq).is_none() => End::Trimmed(failure.cause()),
             None if failure == Failure::Held => End::Held,
             None => End::Ended(failure.cause()),
         };
         ended.push(self.ended_by(seq, &lease, end));
         self.forget_lease(seq, &lease);
-        if death.is_some() {
+        let counter = match end {
+            End::Dead(_) => Some(&mut self.dlq),
+            End::Trimmed(_) => Some(&mut self.dropped_by[usize::from(DropReason::Retention.number())]),
+            End::Acked | End::Ended(_) | End::Held => None,
+        };
+        if let Some(counter) = counter {
+            *counter += 1;
             let entry = self.remove(seq);
-            self.dlq += 1;
             self.leave_key(entry.key_hash, seq);
             return;
         }
@@ -277,7 +283,7 @@ impl PathPartition {
         let entry = self.entry_mut(seq);
         entry.state = State::Waiting;
         let key = entry.key_hash;
-        if self.has_queue(key) {
+        if self.stands_in_queue(key, seq) {
             self.free_head(key);
         } else {
             self.make_ready(seq);

@@ -92,6 +92,8 @@ pub struct LeaseRequest {
     pub grant: Grant,
     /// How much it is given at most.
     pub limits: LeaseLimits,
+    /// Whether messages may be passed over because their key must wait. If not, the call stops at the first of them.
+    pub may_pass_over: bool,
     /// The partition's last sequence.
     pub last_seq: Seq,
     /// The stamp of the batch.
@@ -179,13 +181,15 @@ pub enum LeaseStop {
     },
     /// As many unsettled messages were passed as the group allows, or are packed: only these move on.
     PassedOverFull,
+    /// As many messages are settled past the oldest unsettled one as the group allows: nothing new is offered.
+    AckedAheadFull,
     /// As many leases are live as the group allows.
     InFlightFull,
 }
 
 /// What is left of a request while it is served.
 pub(crate) struct Call<'a> {
-    request: &'a LeaseRequest,
+    pub(crate) request: &'a LeaseRequest,
     pub(crate) rules: &'a PathRules,
     /// Deliveries of this call have larger numbers.
     before: DeliveryId,
@@ -227,8 +231,12 @@ impl PathPartition {
             // What an operator moves is offered again when it stands where it is to be.
             return LeaseStop::NothingReady;
         }
-        self.follow_order(rules.order);
         let mut call = Call::new(request, rules, *last_delivery_id);
+        self.follow_order(rules.order, &mut call.steps_left);
+        if self.reordering.is_some() {
+            handed.steps += request.limits.steps - call.steps_left;
+            return LeaseStop::StepsSpent;
+        }
         let stop = self.serve(&mut call, facts, last_delivery_id, handed);
         // What was unlocked and not taken waits again, for the messages that this call leased (P8).
         for place in call.unlocked {
@@ -276,7 +284,7 @@ impl PathPartition {
                 Some(seq) => self.lease_passed(seq, call, last_delivery_id, handed),
                 None => match (self.lease_new(call, facts, last_delivery_id, handed), ready) {
                     // Only what was offered moves on; nothing would, if it waited for what may not be offered.
-                    (Err(LeaseStop::PassedOverFull), Some(seq)) => {
+                    (Err(LeaseStop::PassedOverFull | LeaseStop::AckedAheadFull), Some(seq)) => {
                         self.lease_passed(seq, call, last_delivery_id, handed)
                     }
                     (went_on, _) => went_on,
@@ -298,7 +306,7 @@ impl PathPartition {
             }
             let was_skipped = at.seq >= self.due_start && at.seq < self.position;
             let has_expired = fact.has_expired(now);
-            if was_skipped && !has_expired && !self.may_offer(u64::from(call.rules.max_passed_over)) {
+            if was_skipped && !has_expired && !self.has_room(call.rules) {
                 call.left_behind = true;
                 return Ok(());
             }
@@ -364,8 +372,11 @@ impl PathPartition {
         if self.skip_at_position() {
             return Ok(());
         }
-        if call.left_behind || !self.may_offer(u64::from(call.rules.max_passed_over)) {
+        if call.left_behind || !self.has_room(call.rules) {
             return Err(LeaseStop::PassedOverFull);
+        }
+        if self.is_far_ahead(call.rules) {
+            return Err(LeaseStop::AckedAheadFull);
         }
         if facts.due_of(seq).is_some_and(|due| self.is_delayed(due, seq)) {
             self.advance_to(seq.next());
@@ -379,6 +390,9 @@ impl PathPartition {
             return Ok(());
         }
         let must_wait = self.must_wait(fact.key_hash, seq, call.before);
+        if must_wait && !call.request.may_pass_over {
+            return Err(LeaseStop::PassedOverFull);
+        }
         if !must_wait && !call.has_room_for(fact.size_bytes) {
             return Err(LeaseStop::TooLarge { size_bytes: fact.size_bytes });
         }
@@ -426,7 +440,7 @@ impl PathPartition {
         let ordered = self.order == Order::Key;
         let key = self.entry(seq).key_hash;
         self.make_unready(seq);
-        if self.has_queue(key) {
+        if self.stands_in_queue(key, seq) {
             self.leased_keys.insert((key, seq));
         }
         let entry = self.entry_mut(seq);

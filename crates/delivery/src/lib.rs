@@ -34,6 +34,7 @@ pub mod path_partition;
 pub mod redrive;
 pub mod rules;
 pub mod settle;
+pub mod trim;
 
 pub use books::Books;
 pub use chunked::ChunkedMap;

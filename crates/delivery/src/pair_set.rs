@@ -35,10 +35,6 @@ impl<A: Copy + Ord> PairSet<A> {
         self.len
     }
 
-    pub(crate) fn clear(&mut self) {
-        *self = Self::new();
-    }
-
     /// The lowest pair.
     pub(crate) fn first(&self) -> Option<&(A, Seq)> {
         self.chunks.first_key_value().map(|(_, chunk)| &chunk[0])

@@ -5,7 +5,8 @@
 //!    published (P10).
 //! 2. The leased entries are exactly those with a deadline, and those with a holder (P5).
 //! 3. The scheduled entries are exactly those with a due time.
-//! 4. Under key order the keyed entries are exactly those in a key's queue; otherwise no queue has any.
+//! 4. Under key order the keyed entries are exactly those in a key's queue; otherwise no queue has any. While the order
+//!    changes, the new order holds below one message, and the former from there on.
 //! 5. The ready messages are exactly the waiting ones that no earlier message of their key holds back, nor a lease of
 //!    their key that was granted in key order (P8).
 //! 6. Before a lease that was granted in key order, all that is unsettled in its key is leased to the same member, by
@@ -22,8 +23,9 @@
 //!     the due start to below the position, and have no entry (P4, P9). [`PathPartition::check_delayed`] asserts it: the
 //!     schedule is not part of this state. The due start lies between the start and the position.
 //! 14. What has a source has an entry: a redriven message until it is settled.
-//! 15. What is delivered alone is at its third attempt or a later one; its leases are exactly those among the lone leases.
-//! 16. Packed are only messages with a key, under key order, behind the first entry of their key. They have no entry, and count
+//! 15. Retention's bound does not lie above the due start, and below it only leased and redriven messages are unsettled.
+//! 16. What is delivered alone is at its third attempt or a later one; its leases are exactly those among the lone leases.
+//! 17. Packed are only messages with a key that stand in its queue, behind its first entry. They have no entry, and count
 //!     like those (P8, P9).
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -73,6 +75,8 @@ pub struct PathPartition {
     pub(crate) due_start: Seq,
     /// Delayed messages below the position that have not fallen due for this path.
     pub(crate) delayed: u64,
+    /// Retention has dropped what was unsettled below, but for what is leased. It never goes back.
+    pub(crate) kept_from: Seq,
     /// What an operator asked for and is not done.
     pub(crate) moving: Option<Moving>,
     /// Every message that was offered, or fell due behind the position, and is not settled.
@@ -81,6 +85,8 @@ pub struct PathPartition {
     pub(crate) packed: Packed,
     /// The order that the indexes below are made for.
     pub(crate) order: Order,
+    /// While the order changes: what lies below stands as the new order asks, the rest as the old one did.
+    pub(crate) reordering: Option<Seq>,
     /// The queue of each key: its unsettled messages that were offered.
     pub(crate) keyed: PairSet<KeyHash>,
     /// Those of them whose lease was granted in key order.
@@ -122,8 +128,15 @@ impl PathPartition {
     /// A path that owes every message from `start` on.
     #[must_use]
     pub fn new(start: Seq) -> Self {
+        Self::kept(start, Seq::FIRST)
+    }
+
+    /// As [`Self::new`], in a partition that keeps nothing below `kept_from`.
+    #[must_use]
+    pub fn kept(start: Seq, kept_from: Seq) -> Self {
         // Sequence 0 is nobody's: a path that starts "at 0" starts at the first message.
-        let start = start.max(Seq::FIRST);
+        let kept_from = kept_from.max(Seq::FIRST);
+        let start = start.max(kept_from);
         Self {
             start,
             position: start,
@@ -133,10 +146,12 @@ impl PathPartition {
             due_position: DuePosition::default(),
             due_start: start,
             delayed: 0,
+            kept_from,
             moving: None,
             entries: Entries::default(),
             packed: Packed::default(),
             order: Order::Key,
+            reordering: None,
             keyed: PairSet::new(),
             leased_keys: PairSet::new(),
             ready: PairSet::new(),
@@ -231,24 +246,60 @@ impl PathPartition {
         self.entries.len() as u64
     }
 
+    /// What the path has of the shard's entries here: each unsettled message that was offered is one, but 16 packed ones are
+    /// one together, as they take no more; and each run of settles is one.
+    #[must_use]
+    pub fn kept_entries(&self) -> u64 {
+        self.passed_over() + self.packed().div_ceil(16) + self.settled_runs()
+    }
+
+    /// Whether a message that was never offered may be offered, as far as the limits of the group say.
+    #[must_use]
+    pub fn may_offer(&self, rules: &PathRules) -> bool {
+        self.has_room(rules) && !self.is_far_ahead(rules)
+    }
+
+    /// Whether as many messages are settled past the oldest unsettled one as the group allows.
+    ///
+    /// What is delayed, and not due, holds nothing back and is not looked at one by one: all of it is taken for unsettled and
+    /// ahead, so that there may be a few settled ones more.
+    pub(crate) fn is_far_ahead(&self, rules: &PathRules) -> bool {
+        let limit = u64::from(rules.max_acked_ahead);
+        let oldest = (limit != 0).then(|| self.first_passed(Seq::ZERO..self.position)).flatten();
+        let Some(oldest) = oldest else { return false };
+        let unsettled = self.all_passed() - (self.ahead - self.settled_ahead.len() as u64);
+        self.position.above(oldest).saturating_sub(unsettled + self.delayed) >= limit
+    }
+
     /// Messages that were offered and could be leased right now, those included that are delivered alone.
     #[must_use]
     pub fn ready_messages(&self) -> u64 {
         (self.ready.len() + self.lone.len()) as u64
     }
 
-    /// Runs of settles that are remembered: what this path has of the shard's entries, next to [`Self::passed_over`].
+    /// Runs of settles that are remembered.
     #[must_use]
     pub fn settled_runs(&self) -> u64 {
         self.runs.len() as u64
     }
 
-    /// When the next lease ends or the next retry is due, given the sum of all gaps; at once while a move goes on.
+    /// When the oldest run of settles that is remembered began.
+    #[must_use]
+    pub fn oldest_run(&self) -> Option<ClusterTime> {
+        self.runs.oldest()
+    }
+
+    /// Forgets at most so many runs of settles whose time is over.
+    pub fn forget_settles(&mut self, now: ClusterTime, at_most: usize) {
+        self.runs.forget(now, at_most);
+    }
+
+    /// When the next lease ends or the next retry is due, given the sum of all gaps; at once while a move or a change of order goes on.
     ///
     /// It says nothing of old settles, which may wait to be forgotten until something else happens.
     #[must_use]
     pub fn next_due(&self, gaps_ms: u64) -> Option<ClusterTime> {
-        if self.moving.is_some() {
+        if self.is_moving() {
             return Some(ClusterTime::ZERO);
         }
         let lease = self.deadlines.first().map(|(deadline, _)| ClusterTime::new(deadline.get()).after_ms(gaps_ms));
@@ -288,7 +339,7 @@ impl PathPartition {
             self.schedule.first().is_some_and(|(due, _)| *due <= now.cluster)
                 || facts.next_delayed(self.due_position).is_some_and(|next| next.at.due <= now.cluster)
         };
-        self.moving.is_none()
+        !self.is_moving()
             && (self.ready_messages() > 0
                 || self.order != rules.order
                 || self.position <= last_seq
@@ -355,6 +406,7 @@ impl PathPartition {
         let due_start = self.due_start;
         let is_in_place = self.start <= due_start && due_start <= position;
         assert!(is_in_place, "invariant 13: the due start {due_start} lies outside of {}..={position}", self.start);
+        self.check_kept();
         let marks = self.settled_ahead.len();
         let in_place = self.settled_ahead.range(position..end).count();
         assert_eq!(in_place, marks, "invariant 11: a mark lies outside of {position}..{end}");
@@ -405,7 +457,7 @@ impl PathPartition {
         let mut ahead: BTreeMap<KeyHash, Ahead<'_>> = BTreeMap::new();
         let (mut queued, mut ready, mut leased) = (0, 0, 0);
         for (seq, entry) in self.entries.iter() {
-            let has_queue = self.order == Order::Key && entry.key_hash.is_some();
+            let has_queue = self.stands_in_queue(entry.key_hash, *seq);
             queued += usize::from(has_queue);
             let is_queued = self.keyed.contains(&(entry.key_hash, *seq));
             assert_eq!(is_queued, has_queue, "invariant 4: message {seq} in the queue of its key");

@@ -62,7 +62,7 @@ impl PathPartition {
     /// # Errors
     /// Why not.
     pub fn check_drop(&self, seq: Seq, last_seq: Seq, facts: &dyn Facts) -> Result<(), Refused> {
-        if self.moving.is_some() {
+        if self.is_moving() {
             return Err(Refused::Moving);
         }
         if seq < self.start || seq >= end_of(last_seq) {
@@ -96,11 +96,9 @@ impl PathPartition {
         seq: Seq,
         reason: DropReason,
         last_seq: Seq,
-        rules: &PathRules,
         facts: &dyn Facts,
     ) -> Result<DeliveryId, Refused> {
         self.check_drop(seq, last_seq, facts)?;
-        self.follow_order(rules.order);
         self.dropped_by[usize::from(reason.number())] += 1;
         if self.packed.take(seq).is_some() {
             if seq >= self.position {
@@ -137,7 +135,7 @@ impl PathPartition {
     /// Why not.
     pub fn check_redrive(&self, redriven: &Redriven, rules: &PathRules, facts: &dyn Facts) -> Result<(), Refused> {
         let seq = redriven.seq;
-        if self.moving.is_some() {
+        if self.is_moving() {
             return Err(Refused::Moving);
         }
         let was_offered = seq >= self.start && seq < self.replay_end;
@@ -148,7 +146,7 @@ impl PathPartition {
         if self.owes(seq, due) || due.is_some_and(|due| DuePosition { due, seq } > self.due_position) {
             return Err(Refused::Unsettled);
         }
-        if self.may_offer(u64::from(rules.max_passed_over)) { Ok(()) } else { Err(Refused::Full) }
+        if self.has_room(rules) { Ok(()) } else { Err(Refused::Full) }
     }
 
     /// Owes a message once more that died here.
@@ -159,7 +157,6 @@ impl PathPartition {
     /// P4, P7, P8, P9; DESIGN section 2, "Dead letters, fan-out, delay".
     pub fn redrive(&mut self, redriven: &Redriven, rules: &PathRules, facts: &dyn Facts) -> Result<(), Refused> {
         self.check_redrive(redriven, rules, facts)?;
-        self.follow_order(rules.order);
         let Redriven { seq, key_hash, size_bytes, previous, source } = *redriven;
         // Above the position its mark becomes an entry: the position skips the one as it skips the other.
         self.settled_ahead.remove(&seq);

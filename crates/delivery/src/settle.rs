@@ -75,7 +75,6 @@ impl PathPartition {
         now: Now,
         ended: &mut Vec<Ended>,
     ) -> Result<Settled, SettleError> {
-        self.follow_order(rules.order);
         if how == Settle::Resume {
             return self.resume_held(seq, delivery_id);
         }

@@ -74,6 +74,7 @@ impl Bench {
                 backoff_base_ms: 0,
                 backoff_max_ms: 30_000,
                 max_passed_over: 1000,
+                max_acked_ahead: 0,
                 max_in_flight: 0,
                 max_attempts: 0,
             },
@@ -121,6 +122,7 @@ impl Bench {
             member,
             grant: Grant::Push,
             limits,
+            may_pass_over: true,
             last_seq: self.last_seq(),
             now: self.now(),
             granted_at: Position::default(),
@@ -590,6 +592,26 @@ fn p8_at_the_limit_only_messages_already_passed_move_on() {
     assert_eq!(bench.lease(B, 9), [2], "it takes the place of 1");
     bench.settle(3, Settle::Ack);
     assert_eq!(bench.lease(B, 9), [4]);
+}
+
+#[test]
+fn p4_with_so_many_acked_past_the_oldest_nothing_new_is_offered_and_retries_go_on() {
+    let mut bench = Bench::with_keys(&[0; 20]);
+    bench.rules.max_acked_ahead = 3;
+    assert_eq!(bench.lease(A, 5), [1, 2, 3, 4, 5]);
+    bench.settle(2, Settle::Ack);
+    bench.settle(4, Settle::Ack);
+    assert_eq!(bench.lease(A, 1), [6], "two are acked ahead of 1");
+    assert!(bench.path.may_offer(&bench.rules));
+    bench.settle(5, Settle::Ack);
+    assert!(!bench.path.may_offer(&bench.rules));
+    assert_eq!(bench.lease_with(A, NO_LIMIT), (vec![], LeaseStop::AckedAheadFull));
+    bench.settle(6, NACK);
+    assert_eq!(bench.lease(A, 9), [6], "only what was offered moves on");
+    bench.settle(1, Settle::Ack);
+    assert_eq!(bench.lease(A, 2), [7, 8], "3 is the oldest now: 4 and 5 lie ahead of it");
+    bench.rules.max_acked_ahead = 2;
+    assert_eq!(bench.lease(A, 2), [0; 0], "a limit that is set now holds now");
 }
 
 #[test]
@@ -1169,7 +1191,7 @@ fn a_message_that_lost_two_workers_is_delivered_alone_until_one_says_something()
         bench.end_member(A, Cause::ConsumerLost, 9);
     }
     assert_eq!(bench.path.ready_alone(), 2);
-    assert!(bench.path.has_alone(&bench.rules));
+    assert!(bench.path.has_alone(&bench.rules, true));
     // Who does not ask for it gets what is left.
     assert_eq!(bench.lease(A, 9), [3]);
     assert_eq!(lease_alone(&mut bench, B, NO_LIMIT), (vec![1], LeaseStop::LimitReached));
@@ -1239,10 +1261,10 @@ fn what_is_delivered_alone_keeps_to_all_limits_and_is_dropped_when_it_expires() 
     assert_eq!(lease_alone(&mut bench, B, LeaseLimits { messages: 0, ..NO_LIMIT }).1, LeaseStop::LimitReached);
     bench.rules.max_in_flight = 1;
     assert_eq!(bench.lease(A, 9), [3]);
-    assert!(!bench.path.has_alone(&bench.rules), "nobody is to be reserved for it while it cannot be leased");
+    assert!(!bench.path.has_alone(&bench.rules, true), "nobody is to be reserved for it while it cannot be leased");
     assert_eq!(lease_alone(&mut bench, B, NO_LIMIT), (vec![], LeaseStop::InFlightFull));
     bench.settle(3, Settle::Ack);
-    assert!(bench.path.has_alone(&bench.rules));
+    assert!(bench.path.has_alone(&bench.rules, true));
     bench.cluster_ms = 5000;
     assert_eq!(lease_alone(&mut bench, B, NO_LIMIT).0, [1]);
     bench.settle(1, Settle::Ack);

@@ -37,7 +37,7 @@ fn stats_balance_and_groups_have_the_documented_json() {
     );
     let stats = format!(
         "{}\"topics\":[{topic}\"groups\":[{{{GROUP}}}]}}]}}",
-        r#"{"node":0,"shard":0,"epoch":3,"commit_index":8123,"quorum_state":0,"stale":false,"#
+        r#"{"node":0,"shard":0,"epoch":3,"commit_index":8123,"quorum_state":0,"stale":false,"groups_expired":0,"#
     );
     let balance = concat!(
         r#"{"commit_index":8123,"epoch":3,"paths":[{"topic":"orders","group":"billing","produced":2000,"#,
@@ -284,9 +284,7 @@ fn a_documented_route_of_a_later_version_names_itself() {
     let server = Server::of(FakeNode::new());
     let routes = [
         ("POST", "/v1/topics", "/v1/topics"),
-        ("DELETE", "/v1/topics/orders", "/v1/topics/{topic}"),
         ("POST", "/v1/topics/orders/produce", "/v1/topics/{topic}/produce"),
-        ("PATCH", "/v1/topics/orders/groups/billing", "/v1/topics/{topic}/groups/{group}"),
         ("POST", "/v1/cluster/members/2/readmit", "/v1/cluster/members/{id}/readmit"),
     ];
     for (method, target, path) in routes {
@@ -367,6 +365,48 @@ fn acts_have_the_documented_json_and_ask_for_what_was_written() {
     node.moved.is_partial = true;
     let answer = Server::of(node).send("POST", seek_route, JSON, br#"{"to":"earliest"}"#);
     assert_eq!(answer.line(), moved.replace('}', r#","partial":true}"#));
+}
+
+#[test]
+fn changes_of_settings_answer_with_what_there_is_now_and_the_position_of_the_change() {
+    let node = FakeNode::new();
+    let acted = node.acted.clone();
+    let server = Server::of(node);
+    let settings = |text: &str| serde_json::from_str(text).expect("an object");
+    let named = r#"{"commit_index":8124,"epoch":3,"name":"orders","id":""#;
+    let grouped = r#"{"commit_index":8124,"epoch":3,"group":"billing","#;
+    let (topic, group) = (|| "orders".to_owned(), || "billing".to_owned());
+    let body = r#"{"partitions":6,"lease_ms":2000}"#;
+    let changes = [
+        ("/v1/topics/orders", body, named, Act::ChangeTopic { topic: topic(), settings: settings(body) }),
+        ("/v1/topics/orders", "", named, Act::ChangeTopic { topic: topic(), settings: settings("{}") }),
+        (
+            "/v1/topics/orders/groups/billing",
+            r#"{"order":"none"}"#,
+            grouped,
+            Act::ChangeGroup { topic: topic(), group: group(), settings: settings(r#"{"order":"none"}"#) },
+        ),
+    ];
+    for (target, body, expected, act) in changes {
+        let answer = server.send("PATCH", target, JSON, body.as_bytes());
+        assert_eq!(answer.status, 200, "{target} {body}");
+        assert!(answer.line().starts_with(expected), "{answer:?}");
+        assert_eq!(acted.lock().expect("no test panics while it asks").take(), Some(act), "{target} {body}");
+    }
+    let defaults = r#"{"commit_index":8124,"epoch":3,"defaults":{"partition_default_count":4}}"#;
+    let answer = server.send("PATCH", "/v1/defaults", JSON, br#"{"partition_default_count":4}"#);
+    assert_eq!((answer.status, answer.line()), (200, defaults));
+    let values = settings(r#"{"partition_default_count":4}"#);
+    assert_eq!(acted.lock().expect("as above").take(), Some(Act::ChangeDefaults { values }));
+    assert_eq!(server.get("/v1/defaults").line(), defaults.replace("8124", "8123"));
+    let answer = server.send("PATCH", "/v1/topics/orders", JSON, b"[1]");
+    assert_eq!((answer.status, acted.lock().expect("as above").take()), (400, None));
+    let answer = server.send("PATCH", "/v1/topics/orders", "", body.as_bytes());
+    assert_eq!(answer.status, 415, "no page can make a browser change something");
+    let answer = server.send("DELETE", "/v1/topics/orders", "", b"");
+    assert_eq!((answer.status, answer.body.as_str()), (204, ""));
+    assert_eq!(acted.lock().expect("as above").take(), Some(Act::DeleteTopic { name: topic() }));
+    assert_eq!(server.send("DELETE", "/v1/topics/nowhere", "", b"").status, 404);
 }
 
 #[test]

@@ -41,6 +41,7 @@ pub(crate) struct Route<'a> {
 enum Method<'a> {
     Get,
     Post(&'a serde_json::Value),
+    Patch(&'a serde_json::Value),
     Delete,
 }
 
@@ -78,6 +79,17 @@ impl Admin {
         }
     }
 
+    /// Changes something, with a body of JSON.
+    ///
+    /// # Errors
+    /// As [`Admin::get`]; unreachable too when an answer is missing that would say whether it was changed.
+    pub(crate) fn patch<T: DeserializeOwned>(&self, route: Route<'_>, body: &serde_json::Value) -> Result<T, Failure> {
+        match self.ask(route, Method::Patch(body))? {
+            Ok(text) => self.parse(&text),
+            Err(refusal) => Err(self.failure(refusal)),
+        }
+    }
+
     /// Asks something about one topic. When it does not exist, the failure names the nearest that does.
     ///
     /// # Errors
@@ -97,6 +109,19 @@ impl Admin {
         body: &serde_json::Value,
     ) -> Result<T, Failure> {
         self.ask_of_topic(topic, route, Method::Post(body))
+    }
+
+    /// Changes settings of one topic, with a body of JSON.
+    ///
+    /// # Errors
+    /// As [`Admin::post_of_topic`].
+    pub(crate) fn patch_of_topic<T: DeserializeOwned>(
+        &self,
+        topic: &str,
+        route: Route<'_>,
+        body: &serde_json::Value,
+    ) -> Result<T, Failure> {
+        self.ask_of_topic(topic, route, Method::Patch(body))
     }
 
     /// Deletes something of one topic.
@@ -149,6 +174,7 @@ impl Admin {
             Method::Get => self.prepared(self.agent.get(url), route).call(),
             Method::Delete => self.prepared(self.agent.delete(url), route).call(),
             Method::Post(body) => self.prepared(self.agent.post(url), route).send_json(body),
+            Method::Patch(body) => self.prepared(self.agent.patch(url), route).send_json(body),
         };
         let mut response = answered.map_err(|error| self.unreachable(&error))?;
         let status = response.status();

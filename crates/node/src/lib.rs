@@ -13,6 +13,7 @@
 
 mod acts;
 mod admit;
+mod changes;
 mod clock;
 mod commit;
 mod config;
@@ -47,9 +48,10 @@ pub use copies::{Copied, CopyWork};
 pub use duties::room::DiskState;
 pub use handles::Handles;
 pub use inspect::Gauges;
-pub use mortarmq_shard::SeekTarget;
+pub use mortarmq_shard::{DefaultKey, Defaults, SeekTarget};
 pub use mortarmq_wire::{ErrorCode, Outcome};
 pub use node::{Node, TICK_MS};
+pub use options::Settings;
 pub use output::{Delivery, Output, ReadJob, ReadResult, SegmentWork};
 pub use recovery::{NodeError, NodeRecovery};
 pub use refusal::settle_code;

@@ -16,6 +16,7 @@ use crate::clock::ClusterClock;
 use crate::config::{NodeConfig, Now};
 use crate::connections::Connections;
 use crate::duties::checkpoint::{Checkpoints, journal_bytes};
+use crate::duties::retain::Retaining;
 use crate::duties::room::DiskState;
 use crate::open_batch::{OpenBatch, Waiter};
 use crate::output::{Output, ReadJob, ReadResult};
@@ -79,6 +80,7 @@ pub struct Node {
     pub(crate) refused_back_pressure: u64,
     pub(crate) checkpoints: Checkpoints,
     pub(crate) disk: DiskState,
+    pub(crate) retention: Retaining,
 }
 
 /// A request that waits for room in a batch.
@@ -150,6 +152,7 @@ impl Node {
             refused_back_pressure: 0,
             checkpoints,
             disk: DiskState::default(),
+            retention: Retaining::default(),
         }
     }
 

@@ -87,6 +87,7 @@ impl Segments {
             }
             SegmentWork::SegmentBytes(bytes) => self.writer.set_segment_bytes(bytes),
             SegmentWork::DropTopic(topic) => self.writer.drop_topic(topic),
+            SegmentWork::Trim { topic, partition, below } => self.writer.trim(topic, partition, below),
         }
         Ok(None)
     }
@@ -136,7 +137,7 @@ fn bytes(item: &SegmentWork) -> u64 {
     match item {
         SegmentWork::Append(record) => record.record.len() as u64,
         SegmentWork::Ledger(event) => event.payload.len() as u64,
-        SegmentWork::Copy(_) | SegmentWork::SegmentBytes(_) | SegmentWork::DropTopic(_) => 0,
+        SegmentWork::Copy(_) | SegmentWork::SegmentBytes(_) | SegmentWork::DropTopic(_) | SegmentWork::Trim { .. } => 0,
     }
 }
 

@@ -94,6 +94,16 @@ impl ShardLoop {
         }
     }
 
+    /// Says which initial values of the configuration are not the cluster's: it has its own by now.
+    fn tell_initial_values(&self) {
+        for (key, configured, used) in self.node.initial_differences() {
+            tracing::warn!(
+                configured = %key.show(configured), used = %key.show(used),
+                "{} is what the catalog says, not what the configuration does; change it: mortarmq defaults set", key.key()
+            );
+        }
+    }
+
     /// How long nothing needs to be done.
     fn patience(&self) -> Duration {
         let now = self.clock.now().monotonic;
@@ -205,6 +215,9 @@ impl ShardLoop {
                         let _ = answer.send(*reply);
                     }
                 }
+                Output::GroupExpired { topic, group, dropped } => {
+                    tracing::info!(topic, group, dropped, "group deleted: nobody used it for its expire_idle_ms");
+                }
                 Output::Role { is_leader } => tracing::debug!(is_leader, "the node's role"),
             }
         }
@@ -254,6 +267,7 @@ impl ShardLoop {
         self.status.quorum_state.store(self.node.quorum_state(), Ordering::Relaxed);
         if is_ready && !self.is_ready_told {
             self.is_ready_told = true;
+            self.tell_initial_values();
             // Whoever waited for it may have given up.
             let _ = self.channels.ready.try_send(messages(&self.node));
         }

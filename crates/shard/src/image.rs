@@ -90,7 +90,10 @@ impl Image {
                 let place = Section::Partition(*id, Partition::new(number));
                 section::put(out, place, |out| topic::put_partition(out, partition));
             }
-            section::put(out, Section::Producers(*id), |out| topic::put_producers(out, &found.producers));
+            section::put(out, Section::Producers(*id), |out| {
+                topic::put_producers(out, &found.producers);
+                topic::put_keys(out, &found.keys);
+            });
         }
         for (id, found) in &self.paths {
             section::put(out, Section::Path(*id), |out| path::put(out, &found.path));
@@ -176,6 +179,7 @@ impl Loading {
         }
         let mut body = reader.section(Section::Producers(id))?;
         found.producers = topic::take_producers(&mut body, &found, &self.head)?;
+        found.keys = topic::take_keys(&mut body, &found, &self.head)?;
         body.finish()?;
         self.topics.insert(id, found);
         Ok(())
@@ -183,7 +187,7 @@ impl Loading {
 
     fn take_path(&mut self, reader: &mut Reader, id: PathId) -> Result<(), ImageError> {
         let mut body = reader.section(Section::Path(id))?;
-        let mut found = path::take(&mut body, &self.topics)?;
+        let mut found = path::take(&mut body, &self.topics, &self.head)?;
         let incarnation = found.topic;
         let Some(of_topic) = self.topics.get_mut(&incarnation) else {
             return Err(body.wrong("topic", incarnation.get()));
@@ -298,10 +302,15 @@ impl Loading {
             timers: crate::state::timers::Timers::default(),
             delays: crate::state::timers::Timers::default(),
             delayed: delayed as u64,
+            idle: crate::state::timers::Timers::default(),
+            groups_expired: head.groups_expired,
             ending: head.ending,
+            entries: crate::state::entries::Entries::default(),
             partitions_total: self.partitions_total,
+            unpinned: BTreeSet::new(),
         };
         state.retime_all();
+        state.recount_topics();
         state
     }
 }

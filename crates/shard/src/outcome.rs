@@ -53,6 +53,11 @@ pub enum Outcome {
         /// Whether the move goes on with the next batches and will concern more messages than these.
         is_partial: bool,
     },
+    /// Settings are changed.
+    Changed {
+        /// Whether fewer partitions were added than were asked for, as one command takes only so many steps.
+        is_partial: bool,
+    },
     /// The command changed nothing.
     Refused(Refusal),
 }
@@ -138,7 +143,7 @@ pub enum Refusal {
     #[error("the group does not exist")]
     UnknownGroup,
     /// An earlier purge or seek of the path goes on.
-    #[error("a purge or seek of this group is not done yet; nothing was moved")]
+    #[error("a purge, a seek or a change of order of this group is not done yet; nothing was moved")]
     MoveUnderWay,
     /// The member is gone.
     #[error("the subscription has ended")]
@@ -170,6 +175,23 @@ pub enum Refusal {
     /// A group of a dead-letter topic with a limit of attempts.
     #[error("max_attempts is 0 on a dead-letter topic: a message that dies there stays there")]
     DeadLetterAttempts,
+    /// A setting that cannot be changed.
+    #[error("{key} is fixed when it is made, and cannot be changed; nothing was changed")]
+    Fixed {
+        /// The setting.
+        key: &'static str,
+    },
+    /// Fewer partitions than there are.
+    #[error("partitions only grows: there are {have}, {asked} would be fewer; nothing was changed")]
+    FewerPartitions {
+        /// How many there are.
+        have: u64,
+        /// How many were asked for.
+        asked: u64,
+    },
+    /// Other partitions of a dead-letter topic than its source has.
+    #[error("a dead-letter topic has the partitions of its source, and grows with it; nothing was changed")]
+    DeadLetterPartitions,
     /// The group that keeps the book of dead letters is to be deleted.
     #[error("group default of a dead-letter topic stays as long as the topic: purge it instead")]
     DeadLetterGroup,
@@ -205,7 +227,7 @@ pub enum Refusal {
     #[error("producer id and producer number are both 0 or both not 0, and the numbers of a batch follow one another")]
     SeqInvalid,
     /// The shard keeps as many producers as it may.
-    #[error("the shard remembers as many producers as it may ({limit} publishes)")]
+    #[error("the shard keeps as much as it may ({limit} entries), and remembers no new producer")]
     ProducerQuota {
         /// The limit.
         limit: u64,
@@ -219,9 +241,15 @@ pub enum Refusal {
         limit: u64,
     },
     /// The shard keeps as many entries of producers and delayed messages as it may.
-    #[error("the shard keeps as many producers and delayed messages as it may ({limit} entries)")]
+    #[error("the shard keeps as much as it may ({limit} entries), and takes no new delayed message")]
     DelayQuota {
         /// The limit.
+        limit: u64,
+    },
+    /// The shard keeps as much as it may, and the idempotency key is new.
+    #[error("the shard keeps as much as it may ({limit} entries), and remembers no new idempotency key")]
+    KeyQuota {
+        /// The limit, `state_entries_max`.
         limit: u64,
     },
     /// A group has as many members as it may.

@@ -99,7 +99,7 @@ fn p10_a_shard_from_its_image_goes_on_as_if_nothing_had_happened() {
         assert_eq!(twin.state(), shard.state(), "seed {seed}");
         assert_eq!(encoded(&twin.image()), encoded(&shard.image()), "seed {seed}");
     }
-    assert!(seen.values().all(|times| *times >= 50), "the images hardly hold some of this: {seen:?}");
+    assert!(seen.values().all(|times| *times >= 20), "the images hardly hold some of this: {seen:?}");
 }
 
 #[test]

@@ -63,7 +63,8 @@ impl PathPartition {
         for (seq, entry) in entries {
             let key = entry.key_hash;
             let mut is_first = true;
-            if self.has_queue(key) {
+            let has_queue = self.stands_in_queue(key, *seq);
+            if has_queue {
                 keyed.push((key, *seq));
                 let before = ahead.entry(key).or_default();
                 is_first = before.is_empty();
@@ -73,15 +74,18 @@ impl PathPartition {
                 before.push(entry);
             }
             match &entry.state {
-                State::Waiting if is_first => heads.push((key, entry.alone, (entry.due, *seq))),
+                State::Waiting if is_first => {
+                    heads.push((has_queue.then_some(key), entry.alone, (entry.due, *seq)));
+                }
                 State::Waiting => {}
                 State::Held => held.push(*seq),
                 State::Scheduled { due } => schedule.push((*due, *seq)),
                 State::Leased(lease) => {
-                    if lease.ordered && self.order == Order::None {
+                    // A message without a key stands in no queue; its lease is told as any other of its order.
+                    if lease.ordered && !self.may_be_ordered(*seq) {
                         return Err(ImageError::Field { field: "ordered", found: 1 });
                     }
-                    if lease.ordered && self.has_queue(key) {
+                    if lease.ordered && has_queue {
                         leased_keys.push((key, *seq));
                     }
                     deadlines.push((lease.deadline, *seq));
@@ -95,7 +99,7 @@ impl PathPartition {
         self.keyed = keyed.into_iter().collect();
         self.leased_keys = leased_keys.into_iter().collect();
         // The head of a key is not ready while something behind it is leased, since before it came.
-        heads.retain(|(key, ..)| self.leased_of_key(*key).is_none());
+        heads.retain(|(key, ..)| key.is_none_or(|key| self.leased_of_key(key).is_none()));
         let ready = |wanted: bool| heads.iter().filter(move |(_, alone, _)| *alone == wanted).map(|(.., place)| *place);
         self.ready = ready(false).collect();
         self.lone = ready(true).map(|(_, seq)| seq).collect();
@@ -105,6 +109,16 @@ impl PathPartition {
         self.holders = holders.into_iter().collect();
         self.held = held.into_iter().collect();
         Ok(())
+    }
+
+    /// Whether a lease of this message can have been granted in key order: not once it was taken for none, nor, if the former
+    /// order was none, while the order changes.
+    fn may_be_ordered(&self, seq: Seq) -> bool {
+        match (self.order, self.reordering) {
+            (Order::Key, None) => true,
+            (Order::Key, Some(_)) | (Order::None, None) => false,
+            (Order::None, Some(from)) => seq >= from,
+        }
     }
 
     /// Checks that every message up to what was offered is settled, unsettled, or to be replayed, and counted once (P9).

@@ -32,6 +32,7 @@ const RULES: PathRules = PathRules {
     backoff_base_ms: 100,
     backoff_max_ms: 100,
     max_passed_over: 100,
+    max_acked_ahead: 0,
     max_in_flight: 0,
     max_attempts: 0,
 };
@@ -47,6 +48,7 @@ fn path() -> PathPartition {
         member: MemberId::new(1),
         grant: Grant::Push,
         limits,
+        may_pass_over: true,
         last_seq: LAST_SEQ,
         now: NOW,
         granted_at: GRANTED_AT,
@@ -82,6 +84,7 @@ fn crowded() -> PathPartition {
             member: MemberId::new(member),
             grant: Grant::Push,
             limits: LeaseLimits { messages, bytes: 1000, steps: 100, first_may_exceed_bytes: false },
+            may_pass_over: true,
             last_seq: LAST_SEQ,
             now: NOW,
             granted_at: GRANTED_AT,
@@ -108,8 +111,18 @@ fn redriven() -> PathPartition {
     let (seq, previous, source) = (Seq::new(4), DeliveryId::new(4), Seq::new(2));
     let redriven = Redriven { seq, key_hash: KeyHash::new(1), size_bytes: 10, previous, source };
     path.redrive(&redriven, &RULES, &Keys).expect("it is settled");
-    path.drop_single(Seq::new(12), DropReason::Purge, Seq::new(12), &RULES, &Keys).expect("it is owed");
+    path.drop_single(Seq::new(12), DropReason::Purge, Seq::new(12), &Keys).expect("it is owed");
     path.check(Seq::new(12));
+    path
+}
+
+/// That path, which retention has passed below 6: of what lies there only 1 is left, which is leased, and 4, which was
+/// brought back.
+fn trimmed() -> PathPartition {
+    let mut path = redriven();
+    path.trim(Seq::new(6), LAST_SEQ, &Keys, &mut 100, &mut Vec::new());
+    path.check(Seq::new(12));
+    assert_eq!((path.kept_from, path.entries.range(Seq::ZERO..Seq::new(6)).count()), (Seq::new(6), 2));
     path
 }
 
@@ -282,11 +295,21 @@ fn p8_what_is_packed_where_it_cannot_be_is_refused() {
 }
 
 #[test]
+fn p6_a_bound_of_retention_that_cannot_be_is_refused() {
+    assert_eq!(refused(|path| path.kept_from = Seq::ZERO), "kept_from");
+    assert_eq!(refused(|path| path.kept_from = Seq::new(11)), "kept_from");
+    let passed = |path: &mut PathPartition| (path.kept_from, path.due_start) = (Seq::new(9), Seq::new(9));
+    assert_eq!(refused_of(trimmed(), passed), "state", "8 waits and would never leave");
+    assert_eq!(refused_of(trimmed(), |path| path.sources.clear()), "state", "4 has no bytes any more");
+    assert_eq!(refused_of(trimmed(), |path| path.due_start = Seq::new(5)), "kept_from");
+}
+
+#[test]
 fn no_prefix_and_no_changed_byte_panics_and_what_is_accepted_is_consistent() {
     // Goal: decode stands on its own, also where no checksum has looked before. Method: every prefix, and every byte set to
     // each of some values; what is accepted passes check, says the same when it is encoded, and can be gone on with.
     let mut accepted = 0;
-    for whole in [encoded(&path()), encoded(&moved()), encoded(&crowded()), encoded(&redriven())] {
+    for whole in [encoded(&path()), encoded(&moved()), encoded(&redriven()), encoded(&trimmed()), encoded(&crowded())] {
         accepted += damage_everywhere(&whole);
     }
     assert!(accepted > 200, "the loop hardly reaches states that differ: {accepted}");
@@ -324,12 +347,14 @@ fn damage_everywhere(whole: &Bytes) -> u32 {
 #[test]
 fn version_1_has_these_bytes() {
     // Frozen: these bytes stand in checkpoints. Another layout is another version.
-    let all = [encoded(&path()), encoded(&moved()), encoded(&crowded()), encoded(&redriven())].concat();
+    let all =
+        [encoded(&path()), encoded(&moved()), encoded(&redriven()), encoded(&trimmed()), encoded(&crowded())].concat();
     let hex: String = all.iter().map(|byte| format!("{byte:02x}")).collect();
     assert_eq!(hex, include_str!("v1.hex").split_whitespace().collect::<String>());
     let mut bytes = Bytes::from(all);
     assert_eq!(PathPartition::decode(&mut bytes), Ok(path()));
     assert_eq!(PathPartition::decode(&mut bytes), Ok(moved()));
-    assert_eq!(PathPartition::decode(&mut bytes), Ok(crowded()));
     assert_eq!(PathPartition::decode(&mut bytes), Ok(redriven()));
+    assert_eq!(PathPartition::decode(&mut bytes), Ok(trimmed()));
+    assert_eq!(PathPartition::decode(&mut bytes), Ok(crowded()));
 }

@@ -26,6 +26,7 @@ impl Facts for Keys {
 
 const KEY: KeyHash = KeyHash::new(7);
 const RULES: PathRules = PathRules {
+    max_acked_ahead: 0,
     order: Order::Key,
     lease_ms: 1000,
     backoff_base_ms: 0,
@@ -50,8 +51,9 @@ impl Rig {
     fn lease(&mut self, messages: u32) -> Vec<Leased> {
         let limits = LeaseLimits { messages, bytes: 1000, steps: 100, first_may_exceed_bytes: false };
         let (member, granted_at) = (MemberId::new(1), Position::default());
-        let request =
-            LeaseRequest { member, grant: Grant::Pull, limits, last_seq: LAST, now: NOW, granted_at, alone: false };
+        let (may_pass_over, alone) = (true, false);
+        let (grant, last_seq, now) = (Grant::Pull, LAST, NOW);
+        let request = LeaseRequest { member, grant, limits, may_pass_over, last_seq, now, granted_at, alone };
         let mut handed = Handed::default();
         let stop = self.path.lease(&request, &RULES, &Keys, &mut self.last_delivery, &mut handed);
         assert!(matches!(stop, LeaseStop::NothingReady | LeaseStop::LimitReached), "{stop:?}");
@@ -68,7 +70,7 @@ impl Rig {
     }
 
     fn drop_single(&mut self, seq: u64) -> Result<DeliveryId, Refused> {
-        let done = self.path.drop_single(Seq::new(seq), DropReason::Redriven, LAST, &RULES, &Keys);
+        let done = self.path.drop_single(Seq::new(seq), DropReason::Redriven, LAST, &Keys);
         self.check();
         done
     }

@@ -3,7 +3,12 @@
 pub(crate) mod absent;
 pub(crate) mod balance;
 pub(crate) mod broker;
+pub(crate) mod change_defaults;
+pub(crate) mod change_group;
+pub(crate) mod change_topic;
+pub(crate) mod defaults;
 pub(crate) mod delete_group;
+pub(crate) mod delete_topic;
 pub(crate) mod dlq;
 pub(crate) mod group;
 pub(crate) mod groups;

@@ -2,6 +2,7 @@
 
 pub mod balance;
 pub mod dead_letters;
+pub mod defaults;
 pub mod groups;
 pub mod leader;
 pub mod letters;
@@ -14,6 +15,7 @@ pub mod trace;
 
 pub use balance::{BalanceView, PathBooks};
 pub use dead_letters::{DeadLetterView, DeadLettersView};
+pub use defaults::DefaultsView;
 pub use groups::{GroupView, GroupsView, MemberView};
 pub use leader::LeaderView;
 pub use letters::LettersView;

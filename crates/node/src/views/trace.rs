@@ -44,19 +44,23 @@ pub struct TraceStanding {
     /// `topic/group`.
     pub path: String,
     /// `pending`, `leased`, `scheduled` (delayed, or backing off), `unreadable` (its record is damaged), `acked`, `dead` (in
-    /// the dead-letter topic), `dropped` or `not_owed` (it lies before the group's start).
+    /// the dead-letter topic), `dropped`, `not_owed` (it lies before the group's start) or `gone` (retention has passed it, and
+    /// its history does not reach back to how it was settled).
     pub standing: &'static str,
 }
 
 impl TraceStanding {
     /// The state knows that a message is settled; how, its history tells.
-    pub(crate) fn look_up(&mut self, events: &[TraceEvent]) {
+    pub(crate) fn look_up(&mut self, events: &[TraceEvent], is_kept: bool) {
+        if self.standing != "acked" {
+            return;
+        }
         let settles =
             |event: &&TraceEvent| event.path == self.path && matches!(event.stage, "acked" | "dead" | "dropped");
-        if self.standing == "acked"
-            && let Some(last) = events.iter().rev().find(settles)
-        {
-            self.standing = last.stage;
+        match events.iter().rev().find(settles) {
+            Some(last) => self.standing = last.stage,
+            None if !is_kept => self.standing = "gone",
+            None => {}
         }
     }
 }

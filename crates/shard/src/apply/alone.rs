@@ -31,10 +31,10 @@ pub(super) enum Share {
 
 /// Decides what the member may be given, and who is reserved from here on.
 pub(super) fn share(state: &mut State, deliver: &Deliver, effects: &mut Vec<Effect>) -> Share {
-    let now = state.now().lease;
+    let (now, has_room) = (state.now().lease, state.has_room());
     let path = state.path_mut(deliver.path).expect("looked up by the caller");
     let before = path.reserved.map(|reserved| reserved.member);
-    let (share, reserved) = decide(path, deliver.member, now);
+    let (share, reserved) = decide(path, deliver.member, now, has_room);
     path.reserved = reserved;
     if reserved.map(|reserved| reserved.member) != before {
         // Whoever was given nothing for the sake of this place may be given something now.
@@ -43,13 +43,13 @@ pub(super) fn share(state: &mut State, deliver: &Deliver, effects: &mut Vec<Effe
     share
 }
 
-fn decide(path: &Path, asking: MemberId, now: LeaseTime) -> (Share, Option<Reserved>) {
+fn decide(path: &Path, asking: MemberId, now: LeaseTime, has_room: bool) -> (Share, Option<Reserved>) {
     let of = |member: MemberId| if member == asking { Share::Nothing } else { Share::Others };
     if let Some(alone) = path.alone_with() {
         return (of(alone), None);
     }
     let rules = path.settings.rules();
-    if !path.partitions.iter().any(|partition| partition.has_alone(&rules)) {
+    if !path.partitions.iter().any(|partition| partition.has_alone(&rules, has_room)) {
         return (Share::Others, None);
     }
     if path.holds_nothing(asking) {

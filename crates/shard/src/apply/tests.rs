@@ -2,6 +2,7 @@
 
 mod alone;
 mod operator;
+mod retention;
 
 use super::{Applied, Shard};
 use crate::command::{BatchBuilder, Command, CreateTopic, Deliver, EndMember, Grant, JoinGroup, PublishRunBuilder};
@@ -15,7 +16,9 @@ use mortarmq_types::{
     WallTime,
 };
 
+mod changes;
 mod dead_letters;
+mod idempotency;
 mod redrive;
 
 const TOPIC: TopicIncarnation = TopicIncarnation::new(1);
@@ -116,6 +119,15 @@ fn delivered(applied: Applied) -> Vec<DeliverEffect> {
 
 fn stored(seq: u64, deduplicated: bool) -> Outcome {
     Outcome::Published(Published { partition: Partition::ZERO, seq: Seq::new(seq), deduplicated })
+}
+
+#[test]
+fn p2_a_join_that_is_refused_makes_no_group() {
+    // Goal: what is refused changes nothing. Method: a member that nobody can be, in a group that does not exist.
+    let mut bench = Bench::ready();
+    let applied = bench.run(&[join("refunds", MemberId::ZERO)]);
+    assert_eq!(applied.outcomes, [Outcome::Refused(Refusal::UnknownMember)]);
+    assert_eq!(bench.shard.state().paths.len(), 1);
 }
 
 #[test]

@@ -45,6 +45,9 @@ impl State {
         for seq in freed {
             let path = partition.pins.remove(seq);
             assert!(path.is_some(), "invariant 8: dead letter {seq} is freed and was not pinned");
+            if *seq < partition.kept.first_seq {
+                self.unpinned.insert((dead_letters, number));
+            }
         }
     }
 
