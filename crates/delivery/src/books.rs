@@ -50,7 +50,7 @@ impl PathPartition {
             delivered: self.delivered,
             dropped: self.dropped_by.iter().sum(),
             dlq: self.dlq,
-            depth: end.above(self.position) - self.ahead + self.entries.len() as u64 + self.delayed,
+            depth: end.above(self.position) - self.ahead + self.all_passed() + self.delayed,
         }
     }
 
@@ -70,7 +70,7 @@ impl PathPartition {
     /// skipped because it stands in the partition's schedule.
     #[must_use]
     pub fn floor(&self, last_seq: Seq, delayed: Option<Seq>) -> Seq {
-        let lowest = self.entries.get_min().map(|(seq, _)| *seq);
+        let lowest = self.first_passed(Seq::ZERO..Seq::MAX);
         if let Some(seq) = lowest.filter(|seq| *seq < self.position) {
             return delayed.map_or(seq, |delayed| delayed.min(seq));
         }

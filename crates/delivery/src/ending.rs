@@ -156,7 +156,7 @@ impl PathPartition {
         ended: &mut Vec<Ended>,
     ) -> bool {
         let left = if cause == Cause::ConsumerLost { Failure::Lost } else { Failure::GivenBack };
-        while let Some(&(_, seq)) = self.holders.range((member, Seq::ZERO)..=(member, Seq::MAX)).next() {
+        while let Some(seq) = self.first_held_by(member) {
             if *budget == 0 {
                 return false;
             }
@@ -189,6 +189,11 @@ impl PathPartition {
         count
     }
 
+    /// The lowest message that a member holds.
+    fn first_held_by(&self, member: MemberId) -> Option<Seq> {
+        self.holders.range((member, Seq::ZERO)..=(member, Seq::MAX)).next().map(|(_, seq)| *seq)
+    }
+
     /// A retry's time has come: it waits only for its key now.
     pub(crate) fn retry_is_due(&mut self, seq: Seq) {
         let State::Scheduled { due } = self.entry(seq).state else {
@@ -206,6 +211,7 @@ impl PathPartition {
             let key = self.entry(seq).key_hash;
             self.leased_keys.remove(&(key, seq));
         }
+        self.lone_leases.remove(&(lease.member, seq));
         assert!(had_deadline && had_holder, "P5: the lease {} of message {seq} is not indexed", lease.delivery_id);
     }
 
@@ -276,11 +282,11 @@ impl PathPartition {
     pub(crate) fn wait(&mut self, seq: Seq) {
         let entry = self.entry_mut(seq);
         entry.state = State::Waiting;
-        let (key, due) = (entry.key_hash, entry.due);
+        let key = entry.key_hash;
         if self.stands_in_queue(key, seq) {
             self.free_head(key);
         } else {
-            self.ready.insert((due, seq));
+            self.make_ready(seq);
         }
     }
 

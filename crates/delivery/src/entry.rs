@@ -25,6 +25,8 @@ pub struct Entry {
     pub previous: DeliveryId,
     /// How often in a row the message was given back; from the second on it backs off.
     pub given_back: u16,
+    /// Whether it is delivered alone: the last of its deliveries that counted ended without a word, and it was not the first.
+    pub alone: bool,
     /// Where the message stands.
     pub state: State,
 }
@@ -40,7 +42,7 @@ pub enum State {
         due: ClusterTime,
     },
     /// A member holds it.
-    Leased(Lease),
+    Leased(Box<Lease>),
     /// Its bytes cannot be read: it is neither delivered nor dropped, and its key waits (failure rule 3).
     Held,
 }
@@ -75,24 +77,25 @@ impl Entry {
             cause: Cause::First,
             previous: DeliveryId::ZERO,
             given_back: 0,
+            alone: false,
             state: State::Waiting,
         }
     }
 
     /// The entry of a message that the path is obliged to deliver once more: attempts start again.
-    pub(crate) const fn replayed(fact: Fact) -> Self {
+    pub(crate) fn replayed(fact: Fact) -> Self {
         Self { cause: Cause::Replayed, ..Self::new(fact, ClusterTime::ZERO) }
     }
 
     /// The entry of a dead message that an operator brought back: attempts start again, and its next delivery follows the one
     /// that it died by (P7).
-    pub(crate) const fn redriven(fact: Fact, previous: DeliveryId) -> Self {
+    pub(crate) fn redriven(fact: Fact, previous: DeliveryId) -> Self {
         Self { cause: Cause::Redriven, previous, ..Self::new(fact, ClusterTime::ZERO) }
     }
 
     /// The lease, if the message is leased.
     #[must_use]
-    pub const fn lease(&self) -> Option<&Lease> {
+    pub fn lease(&self) -> Option<&Lease> {
         match &self.state {
             State::Leased(lease) => Some(lease),
             State::Waiting | State::Scheduled { .. } | State::Held => None,
@@ -140,6 +143,7 @@ impl Entry {
         } else if failure == Failure::GivenBack {
             self.given_back = self.given_back.saturating_add(1);
         }
+        self.alone = self.is_alone_after(failure);
     }
 }
 

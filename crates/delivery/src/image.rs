@@ -16,13 +16,15 @@
 //! | due_seq | 8 | that message | the same |
 //! | due_start | 8 | what the schedule holds below was never owed or is settled; in start..=position | a dropped message that comes all the same (P6) |
 //! | delayed | 8 | messages from there to below the position that stand in the partition's schedule behind the second one | the same (P9) |
-//! | delivered | 8 | messages acked | an entry lost with the bytes: delivered + dropped + dlq + entries + delayed must be replay_end − start + again less what is to be replayed (P9) |
+//! | delivered | 8 | messages acked | an entry lost with the bytes: delivered + dropped + dlq + entries + packed + delayed must be replay_end − start + again less what is to be replayed (P9) |
 //! | dropped | 7 × 8 | messages that left by a stated rule, by number of reason | counters that fall (P10) |
 //! | dlq | 8 | messages moved to the dead-letter topic | the same |
 //! | again | 8 | messages that the path was obliged to deliver once more | the same |
 //! | retries | 7 × 8 | deliveries after a message's first, by number of cause; 0 for `first` | counters that fall (P10) |
 //! | entry count | 8 | entries that follow | entries cut off at the end |
 //! | entries | n | unsettled messages that were offered or fell due, by rising sequence | a message forgotten (P4) |
+//! | packed key count | 8 | keys that follow, by rising hash | messages cut off |
+//! | packed | n | for each the key's hash (8), a count (8), and its packed messages by rising sequence | a message forgotten (P4), or delivered before its key's earlier ones (P8) |
 //! | run count | 8 | runs that follow | runs cut off at the end |
 //! | runs | n × 33 | settles that may be repeated, by rising delivery | a repeated ack refused after a restart (P6) |
 //! | mark count | 8 | marks that follow | marks cut off at the end |
@@ -48,6 +50,7 @@
 //! | cause | 1 | number of the cause of this or the next delivery | a delivery without explanation (P7) |
 //! | previous | 8 | the delivery before, 0 exactly for the causes `first` and `replayed` | the same (P7) |
 //! | given_back | 2 | releases in a row | a message that spins |
+//! | alone | 1 | 1 if it is delivered alone, from attempt 3 on | a message that kills its workers with its neighbours in their hands |
 //! | state | 1 | 0 waiting, 1 scheduled, 2 leased, 3 held | |
 //! | due | 8 | scheduled only: cluster time, ms | a retry that never comes (P4) |
 //! | delivery_id | 8 | leased only: younger than `previous`, unique | a late settle taken for this delivery's (P5) |
@@ -56,6 +59,16 @@
 //! | deadline | 8 | leased only: lease time, ms | a lease that never ends (P4) or ends early (P5) |
 //! | ordered | 1 | leased only: 1 if granted in key order | a key that resumes in its middle (P8) |
 //! | granted_at | 8, 8 | leased only: leader epoch and commit index of the command | a message sent again as of another run of its key (P8) |
+//!
+//! A packed message waits behind the entries of its key and was never delivered:
+//!
+//! | field | bytes | meaning, unit | guards against |
+//! |---|---|---|---|
+//! | seq | 8 | the message, in start..replay_end, above the first entry of its key | |
+//! | size_bytes | 4 | key, headers and value, bytes | a byte window that is over- or undercounted |
+//! | flags | 1 | bit 0: it expires; bit 1: it was delayed; bit 2: it is owed once more | a cause that is not true (P7) |
+//! | expires_at | 8 | if it expires: cluster time, ms, not 0 | a message delivered after its worth |
+//! | fell_due | 8 | if it was delayed: cluster time, ms, 1 to `due` | another order among keys |
 //!
 //! A run:
 //!
@@ -68,6 +81,7 @@
 //! | opened | 8 | when the oldest was settled, cluster time, ms | a window of less than a minute |
 
 mod moves;
+mod packed;
 mod restore;
 mod sources;
 
@@ -81,6 +95,8 @@ use mortarmq_types::{
 };
 
 use crate::{
+    crowd::Packed,
+    entries::Entries,
     entry::{Entry, Lease, State},
     lease::DuePosition,
     moves::Moving,
@@ -133,7 +149,8 @@ pub struct PathPartitionImage {
     dlq: u64,
     again: u64,
     retries_by: [u64; Cause::ALL.len()],
-    entries: OrdMap<Seq, Entry>,
+    entries: Entries,
+    packed: Packed,
     sources: OrdMap<Seq, Seq>,
     runs: OrdMap<DeliveryId, Run>,
 }
@@ -165,9 +182,10 @@ impl PathPartitionImage {
             out.put_u64(retries);
         }
         out.put_u64(self.entries.len() as u64);
-        for (seq, entry) in &self.entries {
+        for (seq, entry) in self.entries.iter() {
             put_entry(out, *seq, entry);
         }
+        packed::put(out, &self.packed);
         out.put_u64(self.runs.len() as u64);
         for (first, run) in &self.runs {
             put_run(out, *first, run);
@@ -203,6 +221,7 @@ impl PathPartition {
             again: self.again,
             retries_by: self.retries_by,
             entries: self.entries.clone(),
+            packed: self.packed.clone(),
             sources: self.sources.clone(),
             runs: self.runs.shared(),
         }
@@ -246,10 +265,11 @@ impl PathPartition {
             *retries = fields.u64_in("retries", 0, most)?;
         }
         let entries = take_entries(&mut fields, start..replay_end, due_position.due)?;
+        let packed = packed::take(&mut fields, start..replay_end, due_position.due)?;
         let runs = Runs::restore(take_runs(&mut fields, start, replay_end)?);
         let settled_ahead = moves::take_marks(&mut fields, position)?;
         let moving = moves::take_moving(&mut fields, position)?;
-        let mut path = Self { position, replay_end, moving, order, runs, delivered, ..Self::new(start) };
+        let mut path = Self { position, replay_end, moving, order, packed, runs, delivered, ..Self::new(start) };
         if is_reordering {
             path.reordering = Some(Seq::new(fields.u64_in("reordering", 0, NUMBER_MAX)?));
         }
@@ -272,6 +292,7 @@ fn put_entry(out: &mut BytesMut, seq: Seq, entry: &Entry) {
     out.put_u8(entry.cause.number());
     out.put_u64(entry.previous.get());
     out.put_u16(entry.given_back);
+    out.put_u8(u8::from(entry.alone));
     match &entry.state {
         State::Waiting => out.put_u8(0),
         State::Held => out.put_u8(3),
@@ -321,8 +342,8 @@ fn take_due_position(fields: &mut Fields<'_>) -> Result<DuePosition, ImageError>
 /// Retention's bound, below which only leased and redriven messages are unsettled.
 fn take_kept_from(fields: &mut Fields<'_>, path: &PathPartition) -> Result<Seq, ImageError> {
     let kept_from = Seq::new(fields.u64_in("kept_from", Seq::FIRST.get(), path.due_start.get())?);
-    match path.entries.range(..kept_from).find(|(seq, _)| !path.outlasts_retention(**seq)) {
-        Some((seq, _)) => Err(ImageError::Field { field: "state", found: seq.get() }),
+    match path.owed_below(kept_from) {
+        Some(seq) => Err(ImageError::Field { field: "state", found: seq.get() }),
         None => Ok(kept_from),
     }
 }
@@ -367,15 +388,31 @@ fn take_entry(fields: &mut Fields<'_>, last_due: ClusterTime) -> Result<Entry, I
     if given_back > 0 && cause != Cause::Released {
         return Err(ImageError::Field { field: "given_back", found: u64::from(given_back) });
     }
+    let alone = take_alone(fields, attempt, cause)?;
     let state = match fields.u8()? {
         0 => State::Waiting,
         1 => State::Scheduled { due: ClusterTime::new(fields.u64()?) },
-        2 => State::Leased(take_lease(fields, previous)?),
+        2 => State::Leased(Box::new(take_lease(fields, previous)?)),
         // It was found unreadable by a delivery.
         3 if previous != DeliveryId::ZERO => State::Held,
         found => return Err(ImageError::Field { field: "state", found: u64::from(found) }),
     };
-    Ok(Entry { key_hash, size_bytes, expires_at_ms, due, attempt, cause, previous, given_back, state })
+    Ok(Entry { key_hash, size_bytes, expires_at_ms, due, attempt, cause, previous, given_back, alone, state })
+}
+
+/// Whether the message is delivered alone. The cause alone tells it, but for what was given back.
+fn take_alone(fields: &mut Fields<'_>, attempt: Attempt, cause: Cause) -> Result<bool, ImageError> {
+    let may_be = Entry::may_be_alone(attempt);
+    let (least, most) = match cause {
+        Cause::LeaseExpired | Cause::ConsumerLost => (may_be, may_be),
+        Cause::Released => (false, may_be),
+        Cause::First | Cause::Nacked | Cause::Redriven | Cause::Replayed => (false, false),
+    };
+    match fields.u8()? {
+        0 if !least => Ok(false),
+        1 if most => Ok(true),
+        found => Err(ImageError::Field { field: "alone", found: u64::from(found) }),
+    }
 }
 
 /// Whether a delivery for this cause has none before it: it is the first, or the first since a replay.
@@ -466,7 +503,7 @@ impl Fields<'_> {
 /// No number that counts up by one ever comes here, so a larger one is damage, and the state's arithmetic never overflows.
 const NUMBER_MAX: u64 = 1 << 62;
 
-const ENTRY_LEAST_BYTES: usize = 8 + 8 + 4 + 8 + 8 + 4 + 1 + 8 + 2 + 1;
+const ENTRY_LEAST_BYTES: usize = 8 + 8 + 4 + 8 + 8 + 4 + 1 + 8 + 2 + 1 + 1;
 const RUN_BYTES: usize = 8 + 8 + 8 + 1 + 8;
 
 // Seven causes are in the layout; another one changes it, and with it the version.

@@ -10,12 +10,13 @@
 //! A message that an operator brings back joins its key's queue when it is offered again, and one that was delayed when it
 //! falls due. It may stand before messages that are leased: it waits for those, and what waits behind it waits for it.
 
-use std::{collections::BTreeSet, ops::Bound};
+use std::ops::Bound;
 
 use mortarmq_types::{DeliveryId, KeyHash, Seq};
 
 use crate::{
     entry::{Entry, Lease, State},
+    pair_set::PairSet,
     path_partition::PathPartition,
     rules::Order,
 };
@@ -40,7 +41,7 @@ impl PathPartition {
     /// Goes on with a change of order, lowest message first.
     pub(crate) fn take_order_steps(&mut self, budget: &mut u32) {
         while let Some(from) = self.reordering {
-            let Some(seq) = self.entries.range(from..).next().map(|(seq, _)| *seq) else {
+            let Some(seq) = self.entries.range(from..Seq::MAX).next().map(|(seq, _)| *seq) else {
                 self.reordering = None;
                 return;
             };
@@ -56,13 +57,13 @@ impl PathPartition {
     /// Moves one message into or out of its key's queue.
     fn reorder(&mut self, seq: Seq) {
         let entry = self.entry(seq);
-        let (key, due, is_waiting) = (entry.key_hash, entry.due, entry.is_waiting());
+        let (key, is_waiting) = (entry.key_hash, entry.is_waiting());
         if self.order == Order::Key {
             // All before it stand in their queues already, and nothing is leased in key order.
             if key.is_some() {
                 self.keyed.insert((key, seq));
                 if self.head_of_key(key) != Some(seq) {
-                    self.ready.remove(&(due, seq));
+                    self.make_unready(seq);
                 }
             }
             return;
@@ -71,12 +72,12 @@ impl PathPartition {
             lease.ordered = false;
         }
         self.leased_keys.remove(&(key, seq));
-        self.keyed.remove(&(key, seq));
         if is_waiting {
-            self.ready.insert((due, seq));
+            self.make_ready(seq);
         }
-        // What stood behind it stands at the head now, for as long as it stands in the queue.
-        self.free_head(key);
+        // What stood behind it stands at the head now, for as long as it stands in the queue; what is packed of its key comes
+        // out of it message by message.
+        self.leave_key(key, seq);
     }
 
     /// Whether an unsettled message that was offered stands in its key's queue.
@@ -100,7 +101,7 @@ impl PathPartition {
         let last_leased = self.leased_keys.range((key, seq)..=(key, Seq::MAX)).next_back().map(|(_, seq)| *seq);
         for before in [Some(seq), last_leased].into_iter().flatten() {
             if let Some(next) = self.next_of_key(key, before) {
-                self.ready.remove(&(self.entry(next).due, next));
+                self.make_unready(next);
             }
         }
     }
@@ -110,6 +111,7 @@ impl PathPartition {
         if !self.keyed.remove(&(key, seq)) {
             return;
         }
+        self.unpack_next(key);
         self.free_head(key);
     }
 
@@ -119,9 +121,9 @@ impl PathPartition {
             return;
         }
         if let Some(head) = self.head_of_key(key)
-            && let Some(entry) = self.entries.get(&head).filter(|entry| entry.is_waiting())
+            && self.entries.get(&head).is_some_and(Entry::is_waiting)
         {
-            self.ready.insert((entry.due, head));
+            self.make_ready(head);
         }
     }
 
@@ -135,10 +137,12 @@ impl PathPartition {
         let is_older =
             |seq: &Seq| self.entries.get(seq).and_then(Entry::lease).is_none_or(|lease| lease.delivery_id <= before);
         let last = self.keyed.range((key, Seq::ZERO)..(key, seq)).next_back().map(|(_, last)| *last);
+        let is_crowded = || self.packed.first_of(key).is_some_and(|first| first < seq);
         let is_passed = || after(&self.leased_keys, key, seq).next().is_some();
         last.is_some_and(|last| is_older(&last))
             || self.leased_of_key(key).is_some_and(|leased| is_older(&leased))
             || is_passed()
+            || is_crowded()
     }
 
     /// The lowest message of the key whose lease was granted in key order.
@@ -158,13 +162,13 @@ impl PathPartition {
         after(&self.leased_keys, key, seq).collect()
     }
 
-    fn head_of_key(&self, key: KeyHash) -> Option<Seq> {
+    pub(crate) fn head_of_key(&self, key: KeyHash) -> Option<Seq> {
         self.keyed.range((key, Seq::ZERO)..=(key, Seq::MAX)).next().map(|(_, seq)| *seq)
     }
 }
 
 /// What an index holds of the key behind a message.
-fn after(index: &BTreeSet<(KeyHash, Seq)>, key: KeyHash, seq: Seq) -> impl Iterator<Item = Seq> {
+fn after(index: &PairSet<KeyHash>, key: KeyHash, seq: Seq) -> impl Iterator<Item = Seq> {
     let bounds = (Bound::Excluded((key, seq)), Bound::Included((key, Seq::MAX)));
     index.range(bounds).map(|(_, seq)| *seq)
 }

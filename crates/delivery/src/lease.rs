@@ -100,6 +100,8 @@ pub struct LeaseRequest {
     pub now: Now,
     /// The command that asks.
     pub granted_at: Position,
+    /// Whether it asks for one message that is to be delivered alone, and for nothing else. Otherwise it gets none of these.
+    pub alone: bool,
 }
 
 /// How much one call leases at most.
@@ -177,7 +179,7 @@ pub enum LeaseStop {
         /// The first message whose facts are missing.
         seq: Seq,
     },
-    /// As many unsettled messages were passed as the group allows: only these move on.
+    /// As many unsettled messages were passed as the group allows, or are packed: only these move on.
     PassedOverFull,
     /// As many messages are settled past the oldest unsettled one as the group allows: nothing new is offered.
     AckedAheadFull,
@@ -186,14 +188,14 @@ pub enum LeaseStop {
 }
 
 /// What is left of a request while it is served.
-struct Call<'a> {
-    request: &'a LeaseRequest,
-    rules: &'a PathRules,
+pub(crate) struct Call<'a> {
+    pub(crate) request: &'a LeaseRequest,
+    pub(crate) rules: &'a PathRules,
     /// Deliveries of this call have larger numbers.
     before: DeliveryId,
-    messages_left: u32,
+    pub(crate) messages_left: u32,
     bytes_left: u64,
-    steps_left: u32,
+    pub(crate) steps_left: u32,
     may_exceed: bool,
     /// Whether a message that is due had to stay in the schedule, as no more may be passed over: nothing new may pass it.
     left_behind: bool,
@@ -263,11 +265,14 @@ impl PathPartition {
         if let Err(stop) = self.pass_due(call, facts, handed) {
             return stop;
         }
+        if call.request.alone {
+            return self.serve_alone(call, last_delivery_id, handed);
+        }
         loop {
             if call.messages_left == 0 {
                 return LeaseStop::LimitReached;
             }
-            if call.rules.max_in_flight != 0 && self.in_flight() >= u64::from(call.rules.max_in_flight) {
+            if self.is_in_flight_full(call.rules) {
                 return LeaseStop::InFlightFull;
             }
             if call.steps_left == 0 {
@@ -301,7 +306,7 @@ impl PathPartition {
             }
             let was_skipped = at.seq >= self.due_start && at.seq < self.position;
             let has_expired = fact.has_expired(now);
-            if was_skipped && !has_expired && self.passed_over() >= u64::from(call.rules.max_passed_over) {
+            if was_skipped && !has_expired && !self.has_room(call.rules) {
                 call.left_behind = true;
                 return Ok(());
             }
@@ -315,16 +320,17 @@ impl PathPartition {
             if has_expired {
                 self.expire(at.seq, DeliveryId::ZERO, handed);
             } else {
-                self.entries.insert(at.seq, Entry::new(fact, at.due));
-                self.join_key(fact.key_hash, at.seq);
-                self.wait(at.seq);
+                self.pass_over(at.seq, Entry::new(fact, at.due), call.rules);
+                if self.entries.contains_key(&at.seq) {
+                    self.wait(at.seq);
+                }
             }
         }
         Ok(())
     }
 
     /// Leases a message that was offered or fell due.
-    fn lease_passed(
+    pub(crate) fn lease_passed(
         &mut self,
         seq: Seq,
         call: &mut Call<'_>,
@@ -332,14 +338,14 @@ impl PathPartition {
         handed: &mut Handed,
     ) -> Result<(), LeaseStop> {
         let entry = self.entry(seq);
-        let (key, due, previous) = (entry.key_hash, entry.due, entry.previous);
+        let (key, previous) = (entry.key_hash, entry.previous);
         let size_bytes = entry.size_bytes;
         let has_expired = entry.is_expired(call.request.now.cluster);
         if !has_expired && !call.has_room_for(size_bytes) {
             return Err(LeaseStop::TooLarge { size_bytes });
         }
         if has_expired {
-            self.ready.remove(&(due, seq));
+            self.make_unready(seq);
             self.remove(seq);
             self.leave_key(key, seq);
             self.expire(seq, previous, handed);
@@ -366,7 +372,7 @@ impl PathPartition {
         if self.skip_at_position() {
             return Ok(());
         }
-        if call.left_behind || self.passed_over() >= u64::from(call.rules.max_passed_over) {
+        if call.left_behind || !self.has_room(call.rules) {
             return Err(LeaseStop::PassedOverFull);
         }
         if self.is_far_ahead(call.rules) {
@@ -391,24 +397,28 @@ impl PathPartition {
             return Err(LeaseStop::TooLarge { size_bytes: fact.size_bytes });
         }
         let is_replay = seq < self.replay_end;
-        self.entries.insert(seq, if is_replay { Entry::replayed(fact) } else { Entry::new(fact, ClusterTime::ZERO) });
-        self.join_key(fact.key_hash, seq);
+        let entry = if is_replay { Entry::replayed(fact) } else { Entry::new(fact, ClusterTime::ZERO) };
         self.advance_to(seq.next());
-        if !must_wait {
-            self.grant(seq, call, last_delivery_id, handed);
-            if is_replay {
-                // What stood at the head of its key stands behind it now, and leaves with it or waits for it.
-                self.unlock_next(fact.key_hash, seq, call);
-            }
+        if must_wait {
+            self.pass_over(seq, entry, call.rules);
+            return Ok(());
+        }
+        self.entries.insert(seq, entry);
+        self.join_key(fact.key_hash, seq);
+        self.grant(seq, call, last_delivery_id, handed);
+        if is_replay {
+            // What stood at the head of its key stands behind it now, and leaves with it or waits for it.
+            self.unlock_next(fact.key_hash, seq, call);
         }
         Ok(())
     }
 
     /// Lets the message of a key behind one that this call leased, or that expired, be leased by this call too: what stands
-    /// before it is leased by this call.
+    /// before it is leased by this call. Not one that is delivered alone: it waits for those.
     fn unlock_next(&mut self, key: KeyHash, seq: Seq, call: &mut Call<'_>) {
         if let Some(next) = self.next_of_key(key, seq)
-            && let Some(entry) = self.entries.get(&next).filter(|entry| entry.is_waiting())
+            && self.packed.first_of(key).is_none_or(|packed| next < packed)
+            && let Some(entry) = self.entries.get(&next).filter(|entry| entry.is_waiting() && !entry.alone)
             && self.ready.insert((entry.due, next))
         {
             call.unlocked.push((entry.due, next));
@@ -428,8 +438,8 @@ impl PathPartition {
         let member = call.request.member;
         let deadline = call.request.now.lease.after_ms(call.rules.lease_ms);
         let ordered = self.order == Order::Key;
-        let (key, due) = (self.entry(seq).key_hash, self.entry(seq).due);
-        self.ready.remove(&(due, seq));
+        let key = self.entry(seq).key_hash;
+        self.make_unready(seq);
         if self.stands_in_queue(key, seq) {
             self.leased_keys.insert((key, seq));
         }
@@ -437,8 +447,11 @@ impl PathPartition {
         assert!(entry.is_waiting(), "P5: message {seq} is leased while it is {:?}", entry.state);
         assert!(entry.previous < delivery_id, "P10: delivery {delivery_id} of {seq} follows {}", entry.previous);
         let (grant, granted_at) = (call.request.grant, call.request.granted_at);
-        entry.state = State::Leased(Lease { delivery_id, member, grant, deadline, ordered, granted_at });
+        entry.state = State::Leased(Box::new(Lease { delivery_id, member, grant, deadline, ordered, granted_at }));
         let (attempt, cause, previous, size_bytes) = (entry.attempt, entry.cause, entry.previous, entry.size_bytes);
+        if entry.alone {
+            self.lone_leases.insert((member, seq));
+        }
         self.deadlines.insert((deadline, seq));
         self.holders.insert((member, seq));
         if cause != Cause::First {

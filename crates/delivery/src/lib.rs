@@ -14,9 +14,14 @@
 //!
 //! Start reading at [`path_partition`] (the state and its invariants), then [`lease`], [`settle`] and [`ending`].
 
+mod alone;
 mod backoff;
+mod crowd;
+mod entries;
 mod key_order;
+mod pair_set;
 mod runs;
+mod seq_set;
 
 pub mod books;
 pub mod chunked;

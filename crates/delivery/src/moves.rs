@@ -227,7 +227,7 @@ impl PathPartition {
         if self.ahead == 0 {
             return false;
         }
-        if !self.entries.contains_key(&seq) && self.settled_ahead.remove(&seq).is_none() {
+        if !self.is_passed(seq) && self.settled_ahead.remove(&seq).is_none() {
             return false;
         }
         self.ahead -= 1;
@@ -242,7 +242,7 @@ impl PathPartition {
 
     /// How many messages below the target are neither settled nor leased, if that is known without a look at each.
     fn free_below(&self, to: Seq) -> Option<u64> {
-        let unsettled = || to.above(self.position) - self.ahead + self.entries.len() as u64 + self.delayed;
+        let unsettled = || to.above(self.position) - self.ahead + self.all_passed() + self.delayed;
         let is_above_marks = self.settled_ahead.get_max().is_none_or(|mark| *mark < to);
         (to >= self.replay_end && is_above_marks).then(|| unsettled() - self.in_flight())
     }
@@ -251,8 +251,8 @@ impl PathPartition {
     /// each.
     fn settled_from(&self, to: Seq) -> Option<u64> {
         let marks = self.settled_ahead.len() as u64;
-        let below_position = || self.entries.len() as u64 - (self.ahead - marks);
-        let is_below_all = self.entries.get_min().is_none_or(|(seq, _)| to <= *seq);
+        let below_position = || self.all_passed() - (self.ahead - marks);
+        let is_below_all = self.first_passed(Seq::ZERO..Seq::MAX).is_none_or(|seq| to <= seq);
         let is_below_delayed = self.delayed == 0 || to <= self.due_start;
         (is_below_all && is_below_delayed).then(|| self.position.above(to) - below_position() - self.delayed + marks)
     }
@@ -262,15 +262,17 @@ impl PathPartition {
         if !self.drop_delayed(self.position, reason, steps) || !self.drop_new(moving.to, reason, steps) {
             return false;
         }
-        while let Some((seq, entry)) = self.entries.range(moving.from..moving.to).next() {
+        while let Some(seq) = self.first_passed(moving.from..moving.to) {
             if *steps.left == 0 {
                 self.moving = Some(moving);
                 return false;
             }
             *steps.left -= 1;
-            let seq = *seq;
             moving.from = seq.next();
-            if moving.kind == MoveKind::Purge || entry.lease().is_none() {
+            let is_leased = self.entries.get(&seq).is_some_and(|entry| entry.lease().is_some());
+            if self.packed.take(seq).is_some() {
+                self.drop_run(seq, seq.next(), reason, steps);
+            } else if moving.kind == MoveKind::Purge || !is_leased {
                 self.drop_offered(seq, reason, steps);
             }
         }
@@ -295,7 +297,7 @@ impl PathPartition {
             }
             *steps.left -= 1;
             let due = steps.facts.due_of(seq);
-            let first = if self.entries.contains_key(&seq) {
+            let first = if self.is_passed(seq) {
                 self.ahead += 1;
                 seq.next()
             } else if due.is_some_and(|due| self.is_delayed(due, seq)) {
@@ -361,10 +363,10 @@ impl PathPartition {
 
     /// The highest message that may be unsettled: one that was offered, or stands in the schedule.
     fn last_to_look_at(&self, among: Range<Seq>, facts: &dyn Facts) -> Option<Seq> {
-        let entry = self.entries.range(among.clone()).next_back().map(|(seq, _)| *seq);
+        let passed = self.last_passed(among.clone());
         let first = among.start.max(self.due_start);
         let delayed = if first < among.end { facts.last_delayed(first..among.end) } else { None };
-        entry.max(delayed.map(|at| at.seq))
+        passed.max(delayed.map(|at| at.seq))
     }
 
     /// The lowest message above the position that it will skip.
@@ -372,9 +374,9 @@ impl PathPartition {
         if self.ahead == 0 {
             return None;
         }
-        let entry = self.entries.range(self.position..).next().map(|(seq, _)| *seq);
+        let passed = self.first_passed(self.position..Seq::MAX);
         let mark = self.settled_ahead.get_min().copied();
-        entry.into_iter().chain(mark).min()
+        passed.into_iter().chain(mark).min()
     }
 
     pub(crate) fn drop_run(&mut self, first: Seq, end: Seq, reason: DropReason, steps: &mut Steps<'_>) {
@@ -384,10 +386,7 @@ impl PathPartition {
 
     pub(crate) fn drop_offered(&mut self, seq: Seq, reason: DropReason, steps: &mut Steps<'_>) {
         match self.entry(seq).state.clone() {
-            State::Waiting => {
-                let due = self.entry(seq).due;
-                self.ready.remove(&(due, seq));
-            }
+            State::Waiting => self.make_unready(seq),
             State::Scheduled { due } => _ = self.schedule.remove(&(due, seq)),
             State::Held => _ = self.held.remove(&seq),
             State::Leased(lease) => {

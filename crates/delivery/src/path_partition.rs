@@ -24,20 +24,24 @@
 //!     schedule is not part of this state. The due start lies between the start and the position.
 //! 14. What has a source has an entry: a redriven message until it is settled.
 //! 15. Retention's bound does not lie above the due start, and below it only leased and redriven messages are unsettled.
+//! 16. What is delivered alone is at its third attempt or a later one; its leases are exactly those among the lone leases.
+//! 17. Packed are only messages with a key that stand in its queue, behind its first entry. They have no entry, and count
+//!     like those (P8, P9).
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use imbl::{OrdMap, OrdSet};
-use mortarmq_types::{
-    Attempt, Cause, ClusterTime, DeliveryId, DropReason, KeyHash, LeaseTime, MemberId, Position, Seq,
-};
+use mortarmq_types::{Attempt, Cause, ClusterTime, DeliveryId, DropReason, KeyHash, LeaseTime, MemberId, Seq};
 
 use crate::{
     books::end_of,
+    crowd::Packed,
+    entries::Entries,
     entry::{Entry, State},
     key_order::Ahead,
     lease::{DuePosition, Facts},
     moves::Moving,
+    pair_set::PairSet,
     rules::{Now, Order, PathRules},
     runs::Runs,
 };
@@ -48,7 +52,7 @@ use crate::{
 /// commands come. The size grows with the unsettled messages below the position and the lately settled ones, never with
 /// the backlog.
 ///
-/// Entries and runs are persistent maps: [`Self::image`] shares them, and what changes while the image lives is copied node
+/// Entries and runs are persistent: [`Self::image`] shares them, and what changes while the image lives is copied node
 /// by node, never as a whole.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PathPartition {
@@ -76,23 +80,29 @@ pub struct PathPartition {
     /// What an operator asked for and is not done.
     pub(crate) moving: Option<Moving>,
     /// Every message that was offered, or fell due behind the position, and is not settled.
-    pub(crate) entries: OrdMap<Seq, Entry>,
+    pub(crate) entries: Entries,
+    /// What waits behind a crowded key.
+    pub(crate) packed: Packed,
     /// The order that the indexes below are made for.
     pub(crate) order: Order,
     /// While the order changes: what lies below stands as the new order asks, the rest as the old one did.
     pub(crate) reordering: Option<Seq>,
     /// The queue of each key: its unsettled messages that were offered.
-    pub(crate) keyed: BTreeSet<(KeyHash, Seq)>,
+    pub(crate) keyed: PairSet<KeyHash>,
     /// Those of them whose lease was granted in key order.
-    pub(crate) leased_keys: BTreeSet<(KeyHash, Seq)>,
+    pub(crate) leased_keys: PairSet<KeyHash>,
     /// What can be leased now: retries, by sequence, then what was delayed, by when it fell due.
-    pub(crate) ready: BTreeSet<(ClusterTime, Seq)>,
+    pub(crate) ready: PairSet<ClusterTime>,
+    /// What can be leased now, but only alone.
+    pub(crate) lone: BTreeSet<Seq>,
+    /// Who holds which message that was delivered alone.
+    pub(crate) lone_leases: BTreeSet<(MemberId, Seq)>,
     /// What waits for a time.
-    pub(crate) schedule: BTreeSet<(ClusterTime, Seq)>,
+    pub(crate) schedule: PairSet<ClusterTime>,
     /// When each lease ends.
-    pub(crate) deadlines: BTreeSet<(LeaseTime, Seq)>,
+    pub(crate) deadlines: PairSet<LeaseTime>,
     /// What each member holds.
-    pub(crate) holders: BTreeSet<(MemberId, Seq)>,
+    pub(crate) holders: PairSet<MemberId>,
     /// What cannot be read.
     pub(crate) held: BTreeSet<Seq>,
     /// Where the bytes of redriven messages lie: their dead letters, by sequence in the partition of the same number of the
@@ -138,15 +148,18 @@ impl PathPartition {
             delayed: 0,
             kept_from,
             moving: None,
-            entries: OrdMap::new(),
+            entries: Entries::default(),
+            packed: Packed::default(),
             order: Order::Key,
             reordering: None,
-            keyed: BTreeSet::new(),
-            leased_keys: BTreeSet::new(),
-            ready: BTreeSet::new(),
-            schedule: BTreeSet::new(),
-            deadlines: BTreeSet::new(),
-            holders: BTreeSet::new(),
+            keyed: PairSet::new(),
+            leased_keys: PairSet::new(),
+            ready: PairSet::new(),
+            lone: BTreeSet::new(),
+            lone_leases: BTreeSet::new(),
+            schedule: PairSet::new(),
+            deadlines: PairSet::new(),
+            holders: PairSet::new(),
             held: BTreeSet::new(),
             sources: OrdMap::new(),
             freed: Vec::new(),
@@ -199,7 +212,7 @@ impl PathPartition {
     /// stands in the partition's schedule.
     #[must_use]
     pub fn owes(&self, seq: Seq, due: Option<ClusterTime>) -> bool {
-        self.entries.contains_key(&seq)
+        self.is_passed(seq)
             || (seq >= self.position && !self.settled_ahead.contains(&seq))
             || due.is_some_and(|due| self.is_delayed(due, seq))
     }
@@ -227,16 +240,23 @@ impl PathPartition {
         self.held.iter().map(|seq| (*seq, self.entry(*seq).previous))
     }
 
-    /// Unsettled messages that were offered.
+    /// Unsettled messages that were offered and are not packed: those that `max_passed_over` speaks of.
     #[must_use]
     pub fn passed_over(&self) -> u64 {
         self.entries.len() as u64
     }
 
+    /// What the path has of the shard's entries here: each unsettled message that was offered is one, but 16 packed ones are
+    /// one together, as they take no more; and each run of settles is one.
+    #[must_use]
+    pub fn kept_entries(&self) -> u64 {
+        self.passed_over() + self.packed().div_ceil(16) + self.settled_runs()
+    }
+
     /// Whether a message that was never offered may be offered, as far as the limits of the group say.
     #[must_use]
     pub fn may_offer(&self, rules: &PathRules) -> bool {
-        self.passed_over() < u64::from(rules.max_passed_over) && !self.is_far_ahead(rules)
+        self.has_room(rules) && !self.is_far_ahead(rules)
     }
 
     /// Whether as many messages are settled past the oldest unsettled one as the group allows.
@@ -245,20 +265,19 @@ impl PathPartition {
     /// ahead, so that there may be a few settled ones more.
     pub(crate) fn is_far_ahead(&self, rules: &PathRules) -> bool {
         let limit = u64::from(rules.max_acked_ahead);
-        let Some((oldest, _)) = self.entries.get_min().filter(|(seq, _)| limit != 0 && *seq < self.position) else {
-            return false;
-        };
-        let unsettled = self.entries.len() as u64 - (self.ahead - self.settled_ahead.len() as u64);
-        self.position.above(*oldest).saturating_sub(unsettled + self.delayed) >= limit
+        let oldest = (limit != 0).then(|| self.first_passed(Seq::ZERO..self.position)).flatten();
+        let Some(oldest) = oldest else { return false };
+        let unsettled = self.all_passed() - (self.ahead - self.settled_ahead.len() as u64);
+        self.position.above(oldest).saturating_sub(unsettled + self.delayed) >= limit
     }
 
-    /// Messages that were offered and could be leased right now.
+    /// Messages that were offered and could be leased right now, those included that are delivered alone.
     #[must_use]
     pub fn ready_messages(&self) -> u64 {
-        self.ready.len() as u64
+        (self.ready.len() + self.lone.len()) as u64
     }
 
-    /// Runs of settles that are remembered: what this path has of the shard's entries, next to [`Self::passed_over`].
+    /// Runs of settles that are remembered.
     #[must_use]
     pub fn settled_runs(&self) -> u64 {
         self.runs.len() as u64
@@ -291,13 +310,13 @@ impl PathPartition {
         }
     }
 
-    /// Where a message stands; `None` if it is settled, or was never offered, or is delayed, or does not exist.
+    /// Where a message stands; `None` if it is settled, was never offered, is delayed, waits packed, or does not exist.
     #[must_use]
     pub fn lease_of(&self, seq: Seq) -> Option<&Entry> {
         self.entries.get(&seq)
     }
 
-    /// Every message that was offered and is not settled, lowest first.
+    /// Every message that was offered, is not settled and is not packed, lowest first.
     pub fn unsettled(&self) -> impl Iterator<Item = (Seq, &Entry)> {
         self.entries.iter().map(|(seq, entry)| (*seq, entry))
     }
@@ -321,28 +340,10 @@ impl PathPartition {
                 || facts.next_delayed(self.due_position).is_some_and(|next| next.at.due <= now.cluster)
         };
         !self.is_moving()
-            && (!self.ready.is_empty() || self.order != rules.order || self.position <= last_seq || is_something_due())
-    }
-
-    /// The highest delivery number that is remembered, 0 without any. Looks at every entry and run.
-    #[must_use]
-    pub fn latest_delivery(&self) -> DeliveryId {
-        let of_entry = |entry: &Entry| entry.lease().map_or(entry.previous, |lease| lease.delivery_id);
-        let entries = self.entries.values().map(of_entry).max();
-        let runs = self.runs.iter().map(|(first, run)| first.plus(run.count - 1)).max();
-        entries.max(runs).unwrap_or(DeliveryId::ZERO)
-    }
-
-    /// The latest command that granted a live lease, the default without any. Looks at every entry.
-    #[must_use]
-    pub fn latest_grant(&self) -> Position {
-        self.entries.values().filter_map(Entry::lease).map(|lease| lease.granted_at).max().unwrap_or_default()
-    }
-
-    /// When the latest run of settles that is remembered began, 0 without any. Looks at every run.
-    #[must_use]
-    pub fn latest_run(&self) -> ClusterTime {
-        self.runs.iter().map(|(_, run)| run.opened).max().unwrap_or(ClusterTime::ZERO)
+            && (self.ready_messages() > 0
+                || self.order != rules.order
+                || self.position <= last_seq
+                || is_something_due())
     }
 
     /// Checks every numbered invariant. Costs far more than any other call: for tests and the simulator.
@@ -350,8 +351,11 @@ impl PathPartition {
     /// # Panics
     /// When one does not hold.
     pub fn check(&self, last_seq: Seq) {
+        self.entries.check();
         self.check_indexes();
         self.check_key_order();
+        self.check_alone();
+        self.check_packed();
         self.check_bounds(last_seq);
         let books = self.books(last_seq);
         assert_eq!(books.difference(), 0, "invariant 7, P9: {books:?}");
@@ -378,7 +382,7 @@ impl PathPartition {
     pub fn skipped(&self, schedule: impl Iterator<Item = DuePosition>) -> Result<u64, Seq> {
         let mut count = 0;
         for at in schedule.filter(|at| *at > self.due_position) {
-            if self.entries.contains_key(&at.seq) || self.settled_ahead.contains(&at.seq) {
+            if self.is_passed(at.seq) || self.settled_ahead.contains(&at.seq) {
                 return Err(at.seq);
             }
             // What lies below the due start is nothing to this path, until it is set back.
@@ -395,8 +399,8 @@ impl PathPartition {
             position <= replay_end,
             "invariant 1, P10: position {position} passed {replay_end}, where it never was"
         );
-        let lowest = self.entries.get_min().map_or(position, |(seq, _)| *seq).min(position);
-        let highest = self.entries.get_max().map(|(seq, _)| *seq);
+        let lowest = self.first_passed(Seq::ZERO..Seq::MAX).unwrap_or(position).min(position);
+        let highest = self.last_passed(Seq::ZERO..Seq::MAX);
         assert!(self.start <= lowest, "invariant 1: message {lowest} lies below the start {}", self.start);
         assert!(highest < Some(replay_end), "invariant 1: {highest:?} lies above what was offered, {replay_end}");
         let due_start = self.due_start;
@@ -406,11 +410,11 @@ impl PathPartition {
         let marks = self.settled_ahead.len();
         let in_place = self.settled_ahead.range(position..end).count();
         assert_eq!(in_place, marks, "invariant 11: a mark lies outside of {position}..{end}");
-        let is_owed = self.settled_ahead.iter().find(|seq| self.entries.contains_key(*seq));
+        let is_owed = self.settled_ahead.iter().find(|seq| self.entries.contains_key(seq));
         assert_eq!(is_owed, None, "invariant 11, P6: a message is both settled and owed");
-        let skipped = (marks + self.entries.range(position..).count()) as u64;
+        let skipped = marks as u64 + self.count_passed(position..Seq::MAX);
         assert_eq!(self.ahead, skipped, "invariant 11: messages that the position will skip");
-        let sourceless = self.sources.keys().find(|seq| !self.entries.contains_key(*seq));
+        let sourceless = self.sources.keys().find(|seq| !self.entries.contains_key(seq));
         assert_eq!(sourceless, None, "invariant 14: a dead letter is kept for a message that is settled");
         if let Some(moving) = &self.moving {
             moving.check(position, end);
@@ -418,8 +422,12 @@ impl PathPartition {
     }
 
     fn check_indexes(&self) {
+        [&self.keyed, &self.leased_keys].into_iter().for_each(PairSet::check);
+        [&self.ready, &self.schedule].into_iter().for_each(PairSet::check);
+        self.deadlines.check();
+        self.holders.check();
         let (mut leased, mut scheduled, mut held) = (0, 0, 0);
-        for (seq, entry) in &self.entries {
+        for (seq, entry) in self.entries.iter() {
             match &entry.state {
                 State::Waiting => {}
                 State::Held => {
@@ -448,7 +456,7 @@ impl PathPartition {
     fn check_key_order(&self) {
         let mut ahead: BTreeMap<KeyHash, Ahead<'_>> = BTreeMap::new();
         let (mut queued, mut ready, mut leased) = (0, 0, 0);
-        for (seq, entry) in &self.entries {
+        for (seq, entry) in self.entries.iter() {
             let has_queue = self.stands_in_queue(entry.key_hash, *seq);
             queued += usize::from(has_queue);
             let is_queued = self.keyed.contains(&(entry.key_hash, *seq));
@@ -460,7 +468,12 @@ impl PathPartition {
             ready += usize::from(is_free);
             assert_eq!(
                 self.ready.contains(&(entry.due, *seq)),
-                is_free,
+                is_free && !entry.alone,
+                "invariant 5, P8: message {seq} among the ready"
+            );
+            assert_eq!(
+                self.lone.contains(seq),
+                is_free && entry.alone,
                 "invariant 5, P8: message {seq} among the ready"
             );
             let ordered = entry.lease().filter(|lease| lease.ordered);
@@ -476,13 +489,13 @@ impl PathPartition {
             }
         }
         assert_eq!(self.keyed.len(), queued, "invariant 4: queues hold messages that are not there");
-        assert_eq!(self.ready.len(), ready, "invariant 5: ready messages that are not there");
+        assert_eq!(self.ready.len() + self.lone.len(), ready, "invariant 5: ready messages that are not there");
         assert_eq!(self.leased_keys.len(), leased, "invariant 12: leased keys that are not there");
     }
 
     fn check_deliveries(&self) {
         let mut live: BTreeSet<DeliveryId> = BTreeSet::new();
-        for (seq, entry) in &self.entries {
+        for (seq, entry) in self.entries.iter() {
             let is_first = matches!(entry.cause, Cause::First | Cause::Replayed);
             assert_eq!(is_first, entry.previous == DeliveryId::ZERO, "invariant 8, P7: {seq} has a cause and no past");
             assert!(entry.attempt >= Attempt::FIRST, "invariant 8, P7: {seq} has attempt 0");

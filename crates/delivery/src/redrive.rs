@@ -71,6 +71,9 @@ impl PathPartition {
         if let Some(entry) = self.entries.get(&seq) {
             return if entry.lease().is_some() { Err(Refused::Leased) } else { Ok(()) };
         }
+        if self.packed.contains(seq) {
+            return Ok(());
+        }
         // What is delayed is skipped by other means, and waits.
         let due = facts.due_of(seq);
         if due.is_some_and(|due| self.is_delayed(due, seq)) {
@@ -97,6 +100,13 @@ impl PathPartition {
     ) -> Result<DeliveryId, Refused> {
         self.check_drop(seq, last_seq, facts)?;
         self.dropped_by[usize::from(reason.number())] += 1;
+        if self.packed.take(seq).is_some() {
+            if seq >= self.position {
+                // The position skips the mark as it would have skipped the message.
+                self.settled_ahead.insert(seq);
+            }
+            return Ok(DeliveryId::ZERO);
+        }
         let Some(entry) = self.entries.get(&seq) else {
             self.settled_ahead.insert(seq);
             self.ahead += 1;
@@ -107,9 +117,9 @@ impl PathPartition {
             }
             return Ok(DeliveryId::ZERO);
         };
-        let (key, due, previous) = (entry.key_hash, entry.due, entry.previous);
-        match entry.state {
-            State::Waiting => _ = self.ready.remove(&(due, seq)),
+        let (key, previous, state) = (entry.key_hash, entry.previous, entry.state.clone());
+        match state {
+            State::Waiting => self.make_unready(seq),
             State::Scheduled { due } => _ = self.schedule.remove(&(due, seq)),
             State::Held => _ = self.held.remove(&seq),
             State::Leased(lease) => unreachable!("P5: {seq} is held by {} and was not refused above", lease.member),
@@ -136,7 +146,7 @@ impl PathPartition {
         if self.owes(seq, due) || due.is_some_and(|due| DuePosition { due, seq } > self.due_position) {
             return Err(Refused::Unsettled);
         }
-        if self.passed_over() >= u64::from(rules.max_passed_over) { Err(Refused::Full) } else { Ok(()) }
+        if self.has_room(rules) { Ok(()) } else { Err(Refused::Full) }
     }
 
     /// Owes a message once more that died here.

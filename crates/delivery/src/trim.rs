@@ -32,7 +32,9 @@ impl PathPartition {
     pub fn lowest_offered(&self) -> Option<Seq> {
         let mut offered = self.entries.keys().copied();
         let lowest = offered.by_ref().take(LOOKS_MAX).find(|seq| self.source_of(*seq).is_none());
-        lowest.or_else(|| offered.next())
+        let entry = lowest.or_else(|| offered.next());
+        // What is packed behind a redriven message may lie below all others.
+        entry.into_iter().chain(self.packed.first(Seq::ZERO..Seq::MAX)).min()
     }
 
     /// Whether a message stays although retention passes it: it is leased, or its bytes lie in a dead letter that is pinned.
@@ -57,10 +59,13 @@ impl PathPartition {
         let is_done =
             self.drop_delayed(below.min(self.position), reason, &mut steps) && self.drop_new(below, reason, &mut steps);
         assert!(is_done, "the steps to {below} were counted before");
-        let offered: Vec<Seq> = self.entries.range(self.kept_from..below).map(|(seq, _)| *seq).collect();
-        for seq in offered {
+        let mut from = self.kept_from;
+        while let Some(seq) = self.first_passed(from..below) {
             *steps.left -= 1;
-            if !self.outlasts_retention(seq) {
+            from = seq.next();
+            if self.packed.take(seq).is_some() {
+                self.drop_run(seq, from, reason, &mut steps);
+            } else if !self.outlasts_retention(seq) {
                 self.drop_offered(seq, reason, &mut steps);
             }
         }
@@ -72,8 +77,15 @@ impl PathPartition {
     pub(crate) fn check_kept(&self) {
         let (kept_from, due_start) = (self.kept_from, self.due_start);
         assert!(kept_from <= due_start, "invariant 15: {kept_from} is kept, and what is due below {due_start} is not");
-        let owed = self.entries.range(..kept_from).find(|(seq, _)| !self.outlasts_retention(**seq));
+        let owed = self.owed_below(kept_from);
         assert!(owed.is_none(), "invariant 15, P6: {owed:?} is owed, and retention has dropped it");
+    }
+
+    /// The first message below a bound of retention that it would have dropped.
+    pub(crate) fn owed_below(&self, kept_from: Seq) -> Option<Seq> {
+        let mut entries = self.entries.range(Seq::ZERO..kept_from).map(|(seq, _)| *seq);
+        let entry = entries.find(|seq| !self.outlasts_retention(*seq));
+        entry.into_iter().chain(self.packed.first(Seq::ZERO..kept_from)).min()
     }
 
     /// The highest sequence, not above `below`, up to which so many steps reach.
@@ -82,7 +94,12 @@ impl PathPartition {
         let most = steps as usize + 1;
         // What was offered above the position is skipped there, and dropped then.
         let cost = |seq: Seq| if seq < self.position { 1 } else { 2 };
-        let entries = self.entries.range(self.kept_from..below).map(|(seq, _)| (*seq, cost(*seq)));
+        let mut from = self.kept_from;
+        let passed = std::iter::from_fn(|| {
+            let seq = self.first_passed(from..below)?;
+            from = seq.next();
+            Some((seq, cost(seq)))
+        });
         let marks = self.settled_ahead.iter().take_while(|seq| **seq < below).map(|seq| (*seq, 1));
         let end = below.min(self.position);
         let mut next = self.due_start;
@@ -91,8 +108,7 @@ impl PathPartition {
             next = at.seq.next();
             Some((at.seq, 1))
         });
-        let mut places: Vec<(Seq, u32)> =
-            entries.take(most).chain(marks.take(most)).chain(delayed.take(most)).collect();
+        let mut places: Vec<(Seq, u32)> = passed.take(most).chain(marks.take(most)).chain(delayed.take(most)).collect();
         places.sort_unstable();
         let mut spent = 0;
         let too_far = places.into_iter().find(|(_, cost)| {

@@ -105,8 +105,8 @@ impl Life {
                 let limits =
                     LeaseLimits { messages: count, bytes: u64::MAX, steps: u32::MAX, first_may_exceed_bytes: true };
                 let (grant, granted_at) = (Grant::Push, Position::default());
-                let may_pass_over = true;
-                let request = LeaseRequest { member, grant, limits, may_pass_over, last_seq, now, granted_at };
+                let (may_pass_over, alone) = (true, false);
+                let request = LeaseRequest { member, grant, limits, may_pass_over, last_seq, now, granted_at, alone };
                 let mut handed = Handed::default();
                 self.path.lease(&request, &RULES, messages, &mut self.last_delivery, &mut handed);
             }

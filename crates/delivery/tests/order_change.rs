@@ -19,13 +19,13 @@ impl Facts for Keys {
 const LAST: Seq = Seq::new(60);
 const NOW: Now = Now { cluster: ClusterTime::new(5000), lease: LeaseTime::new(5000) };
 
-const fn rules(order: Order) -> PathRules {
+const fn rules(order: Order, max_passed_over: u32) -> PathRules {
     PathRules {
         order,
         lease_ms: 1000,
         backoff_base_ms: 0,
         backoff_max_ms: 0,
-        max_passed_over: 1000,
+        max_passed_over,
         max_acked_ahead: 0,
         max_in_flight: 0,
         max_attempts: 0,
@@ -39,8 +39,9 @@ struct Life {
 }
 
 impl Life {
-    fn new() -> Self {
-        Self { path: PathPartition::new(Seq::FIRST), rules: rules(Order::Key), last: DeliveryId::ZERO }
+    fn new(max_passed_over: u32) -> Self {
+        let rules = rules(Order::Key, max_passed_over);
+        Self { path: PathPartition::new(Seq::FIRST), rules, last: DeliveryId::ZERO }
     }
 
     fn lease(&mut self, member: u64, messages: u32, steps: u32) -> (Vec<u64>, LeaseStop) {
@@ -52,6 +53,7 @@ impl Life {
             last_seq: LAST,
             now: NOW,
             granted_at: Position::default(),
+            alone: false,
         };
         let mut handed = Handed::default();
         let stop = self.path.lease(&request, &self.rules, &Keys, &mut self.last, &mut handed);
@@ -85,12 +87,12 @@ impl Life {
 
 #[test]
 fn p8_a_change_of_order_takes_a_step_for_each_message_and_nothing_is_leased_meanwhile() {
-    let mut life = Life::new();
+    let mut life = Life::new(1000);
     assert_eq!(life.lease(1, 30, 1000).0.len(), 30);
     life.settle(3, Settle::Nack { delay_ms: 0 });
     let mut budget = 10;
     life.path.follow_order(Order::None, &mut budget);
-    life.rules = rules(Order::None);
+    life.rules = rules(Order::None, 1000);
     life.path.check(LAST);
     assert_eq!((budget, life.path.is_moving()), (0, true), "ten of thirty");
     assert_eq!(life.path.next_due(0), Some(ClusterTime::ZERO), "it goes on with the next batch");
@@ -102,8 +104,31 @@ fn p8_a_change_of_order_takes_a_step_for_each_message_and_nothing_is_leased_mean
     let expected: Vec<u64> = (4..=30).step_by(3).chain([31]).collect();
     assert_eq!(life.lease(2, 10, 1000).0, expected);
     life.path.follow_order(Order::Key, &mut 100);
-    life.rules = rules(Order::Key);
+    life.rules = rules(Order::Key, 1000);
     assert_eq!(life.lease(2, 9, 1000).0, [33, 36, 39, 42, 45, 48, 51, 54, 57], "keys wait for what is out of them");
+}
+
+#[test]
+fn p8_a_change_of_order_takes_a_step_for_each_packed_message_too() {
+    // Goal: a command costs no more than its steps, however much is packed. Method: keys 1 and 2 have one entry each, which is
+    // leased, and 19 packed messages each; the change goes on in steps of three.
+    let mut life = Life::new(64);
+    assert_eq!(life.lease(1, 2, 5).0, [1, 2]);
+    assert_eq!(life.lease(1, 20, 1000).0.len(), 20, "all without a key");
+    assert_eq!((life.path.passed_over(), life.path.packed()), (22, 38));
+    life.rules = rules(Order::None, 64);
+    life.path.follow_order(Order::None, &mut 3);
+    let mut calls = 1;
+    while life.path.is_moving() {
+        life.path.check(LAST);
+        assert!(life.path.passed_over() <= 22 + 3 * calls, "no more is unpacked than there are steps");
+        life.restore();
+        life.go_on(3);
+        calls += 1;
+    }
+    assert_eq!((calls, life.path.passed_over(), life.path.packed()), (20, 60, 0), "60 messages, three by three");
+    let rest: Vec<u64> = (4..=60).filter(|seq| seq % 3 != 0).collect();
+    assert_eq!(life.lease(2, 100, 1000).0, rest);
 }
 
 #[derive(Clone, Debug)]
@@ -132,18 +157,21 @@ proptest! {
     /// Goal: P4, P5, P8 and every invariant, wherever a change of order stands. Method: random lives with changes in small
     /// steps; under key order no lease passes an unsettled message of its key; in the end all is delivered and acked.
     #[test]
-    fn p8_whatever_happens_while_the_order_changes_no_message_of_a_key_overtakes_another(steps in vec(step(), 10..120)) {
-        let mut life = Life::new();
+    fn p8_whatever_happens_while_the_order_changes_no_message_of_a_key_overtakes_another(
+        steps in vec(step(), 10..120),
+        max_passed_over in prop_oneof![Just(1000_u32), Just(64), Just(192)],
+    ) {
+        let mut life = Life::new(max_passed_over);
         for step in steps {
             match step {
                 Step::Lease { member, messages, steps } => {
-                    let before: Vec<(u64, bool)> =
-                        life.path.unsettled().map(|(seq, entry)| (seq.get(), entry.lease().is_some())).collect();
+                    let packed = (1..=LAST.get()).filter(|seq| life.path.is_packed(Seq::new(*seq)));
+                    let before: Vec<u64> = life.path.unsettled().map(|(seq, _)| seq.get()).chain(packed).collect();
                     let (leased, _) = life.lease(member, messages, steps);
                     if life.rules.order == Order::Key {
                         for seq in leased.iter().filter(|seq| **seq % 3 != 0) {
-                            let passed = before.iter().find(|(other, _)| {
-                                other % 3 == seq % 3 && other < seq && !leased.contains(other)
+                            let passed = before.iter().find(|other| {
+                                *other % 3 == seq % 3 && *other < seq && !leased.contains(other)
                             });
                             prop_assert_eq!(passed, None, "P8: {} overtook", seq);
                         }
@@ -155,7 +183,7 @@ proptest! {
                 }
                 Step::Change { order, budget } => {
                     if !life.path.is_moving() {
-                        life.rules = rules(if order { Order::Key } else { Order::None });
+                        life.rules = rules(if order { Order::Key } else { Order::None }, max_passed_over);
                     }
                     life.path.follow_order(life.rules.order, &mut budget.clone());
                     life.path.check(LAST);

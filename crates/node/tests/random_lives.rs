@@ -54,6 +54,8 @@ const REACHED: &[&str] = &[
     "record read from disk",
     "stretch read from disk",
     "a message waits for its key",
+    "a message is delivered alone",
+    "messages wait packed behind a crowded key",
     "others passed a delayed message",
     "pull filled later",
     "pull ended empty",

@@ -208,6 +208,9 @@ impl Loading {
             found.partitions.push(taken);
         }
         self.check_members(&body, id, &found)?;
+        if let Some(what) = found.alone_fault() {
+            return Err(body.wrong(what, id.get()));
+        }
         body.finish()?;
         self.paths.insert(id, found);
         Ok(())

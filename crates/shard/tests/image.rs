@@ -33,7 +33,7 @@ fn lived(seed: u64, batches: u32) -> (Shard, Random, u64) {
 }
 
 /// What of all that an image holds this shard has.
-fn reached(shard: &Shard) -> [(&'static str, bool); 18] {
+fn reached(shard: &Shard) -> [(&'static str, bool); 19] {
     let state = shard.state();
     let any = |test: fn(&PathPartition) -> bool| state.paths.values().flat_map(|path| &path.partitions).any(&test);
     let partitions = state.topics.values().flat_map(|topic| &topic.partitions);
@@ -53,6 +53,7 @@ fn reached(shard: &Shard) -> [(&'static str, bool); 18] {
                 partition.passed_over() > partition.in_flight() + partition.scheduled() + partition.ready_messages()
             }),
         ),
+        ("messages packed behind a crowded key", any(|partition| partition.packed() > 0)),
         ("settles", any(|partition| partition.settled_runs() > 0)),
         ("dead letters", state.topics.values().any(|topic| topic.holds_dead_letters())),
         ("gaps", state.gaps_ms > 0),

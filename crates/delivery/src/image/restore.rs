@@ -1,8 +1,11 @@
 //! From the facts that an image stores to a state: its indexes are made anew, and what contradicts itself is refused.
 
-use std::collections::BTreeMap;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    ops::Range,
+};
 
-use mortarmq_types::{Cause, DeliveryId, KeyHash, Seq};
+use mortarmq_types::{Cause, ClusterTime, DeliveryId, KeyHash, Position, Seq};
 
 use super::ImageError;
 use crate::{
@@ -14,15 +17,39 @@ use crate::{
 };
 
 impl PathPartition {
+    /// The highest delivery number that is remembered, 0 without any. Looks at every entry and run.
+    #[must_use]
+    pub fn latest_delivery(&self) -> DeliveryId {
+        let of_entry = |entry: &Entry| entry.lease().map_or(entry.previous, |lease| lease.delivery_id);
+        let entries = self.entries.values().map(of_entry).max();
+        let runs = self.runs.iter().map(|(first, run)| first.plus(run.count - 1)).max();
+        entries.max(runs).unwrap_or(DeliveryId::ZERO)
+    }
+
+    /// The latest command that granted a live lease, the default without any. Looks at every entry.
+    #[must_use]
+    pub fn latest_grant(&self) -> Position {
+        self.entries.values().filter_map(Entry::lease).map(|lease| lease.granted_at).max().unwrap_or_default()
+    }
+
+    /// When the latest run of settles that is remembered began, 0 without any. Looks at every run.
+    #[must_use]
+    pub fn latest_run(&self) -> ClusterTime {
+        self.runs.iter().map(|(_, run)| run.opened).max().unwrap_or(ClusterTime::ZERO)
+    }
+
     /// Takes in the entries, which come by rising sequence, and the marks of a replay.
     pub(super) fn restore(&mut self, entries: Vec<(Seq, Entry)>, marks: Vec<Seq>) -> Result<(), ImageError> {
         self.index(&entries)?;
         self.entries = entries.into_iter().collect();
-        if let Some(owed) = marks.iter().find(|seq| self.entries.contains_key(*seq)) {
+        if let Some(owed) = marks.iter().find(|seq| self.entries.contains_key(seq)) {
             return Err(ImageError::Field { field: "mark", found: owed.get() });
         }
-        self.ahead = (marks.len() + self.entries.range(self.position..).count()) as u64;
+        self.ahead = marks.len() as u64 + self.count_passed(self.position..Seq::MAX);
         self.settled_ahead = marks.into_iter().collect();
+        if let Some((field, seq)) = self.packed_fault() {
+            return Err(ImageError::Field { field, found: seq.get() });
+        }
         self.check_balance()?;
         self.check_settled()
     }
@@ -31,7 +58,7 @@ impl PathPartition {
     fn index(&mut self, entries: &[(Seq, Entry)]) -> Result<(), ImageError> {
         let (mut keyed, mut heads, mut schedule) = (Vec::new(), Vec::new(), Vec::new());
         let (mut deadlines, mut holders, mut held) = (Vec::new(), Vec::new(), Vec::new());
-        let mut leased_keys = Vec::new();
+        let (mut leased_keys, mut lone_leases) = (Vec::new(), Vec::new());
         let mut ahead: BTreeMap<KeyHash, Ahead<'_>> = BTreeMap::new();
         for (seq, entry) in entries {
             let key = entry.key_hash;
@@ -47,7 +74,9 @@ impl PathPartition {
                 before.push(entry);
             }
             match &entry.state {
-                State::Waiting if is_first => heads.push((has_queue.then_some(key), (entry.due, *seq))),
+                State::Waiting if is_first => {
+                    heads.push((has_queue.then_some(key), entry.alone, (entry.due, *seq)));
+                }
                 State::Waiting => {}
                 State::Held => held.push(*seq),
                 State::Scheduled { due } => schedule.push((*due, *seq)),
@@ -61,14 +90,20 @@ impl PathPartition {
                     }
                     deadlines.push((lease.deadline, *seq));
                     holders.push((lease.member, *seq));
+                    if entry.alone {
+                        lone_leases.push((lease.member, *seq));
+                    }
                 }
             }
         }
         self.keyed = keyed.into_iter().collect();
         self.leased_keys = leased_keys.into_iter().collect();
         // The head of a key is not ready while something behind it is leased, since before it came.
-        heads.retain(|(key, _)| key.is_none_or(|key| self.leased_of_key(key).is_none()));
-        self.ready = heads.into_iter().map(|(_, place)| place).collect();
+        heads.retain(|(key, ..)| key.is_none_or(|key| self.leased_of_key(key).is_none()));
+        let ready = |wanted: bool| heads.iter().filter(move |(_, alone, _)| *alone == wanted).map(|(.., place)| *place);
+        self.ready = ready(false).collect();
+        self.lone = ready(true).map(|(_, seq)| seq).collect();
+        self.lone_leases = lone_leases.into_iter().collect();
         self.schedule = schedule.into_iter().collect();
         self.deadlines = deadlines.into_iter().collect();
         self.holders = holders.into_iter().collect();
@@ -94,7 +129,7 @@ impl PathPartition {
         // What was settled before it was ever offered lies behind all that this counts.
         let beyond = self.settled_ahead.range(self.replay_end..).count() as u64;
         let owed = u128::from(self.replay_end.above(self.position) - (self.ahead - beyond))
-            + self.entries.len() as u128
+            + u128::from(self.all_passed())
             + u128::from(self.delayed);
         let produced = u128::from(self.replay_end.above(self.start)) + u128::from(self.again) + u128::from(beyond);
         if settled + owed != produced {
@@ -112,6 +147,17 @@ impl PathPartition {
         if let Some(wrong) = twice.or_else(|| live.iter().copied().find(|id| self.runs.holds(*id))) {
             return Err(ImageError::Field { field: "delivery_id", found: wrong.get() });
         }
+        let replayed: BTreeSet<Seq> = self.packed.iter().filter(|it| it.is_replay).map(|it| it.seq).collect();
+        // What was acked and is packed all the same is owed once more.
+        let first_packed_new = |mut among: Range<Seq>| {
+            while let Some(seq) = self.packed.first(among.clone()) {
+                if !replayed.contains(&seq) {
+                    return Some(seq);
+                }
+                among.start = seq.next();
+            }
+            None
+        };
         for (first, run) in self.runs.iter().filter(|(_, run)| run.kind == Kind::Ack) {
             let of_run = self.entries.range(run.first_seq..run.first_seq.plus(run.count));
             for (seq, entry) in of_run {
@@ -119,6 +165,9 @@ impl PathPartition {
                 if !came_back(entry, acked) {
                     return Err(ImageError::Field { field: "seq", found: seq.get() });
                 }
+            }
+            if let Some(seq) = first_packed_new(run.first_seq..run.first_seq.plus(run.count)) {
+                return Err(ImageError::Field { field: "packed", found: seq.get() });
             }
         }
         Ok(())

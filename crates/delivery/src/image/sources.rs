@@ -5,7 +5,7 @@ use imbl::OrdMap;
 use mortarmq_types::Seq;
 
 use super::{Fields, ImageError, NUMBER_MAX};
-use crate::entry::Entry;
+use crate::entries::Entries;
 
 pub(super) fn put(out: &mut BytesMut, sources: &OrdMap<Seq, Seq>) {
     out.put_u64(sources.len() as u64);
@@ -15,7 +15,7 @@ pub(super) fn put(out: &mut BytesMut, sources: &OrdMap<Seq, Seq>) {
     }
 }
 
-pub(super) fn take(fields: &mut Fields<'_>, entries: &OrdMap<Seq, Entry>) -> Result<OrdMap<Seq, Seq>, ImageError> {
+pub(super) fn take(fields: &mut Fields<'_>, entries: &Entries) -> Result<OrdMap<Seq, Seq>, ImageError> {
     let count = fields.count("sources", 16)?;
     let mut sources = Vec::with_capacity(count);
     let mut lowest = Seq::FIRST.get();

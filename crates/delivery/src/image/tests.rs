@@ -8,6 +8,7 @@ use mortarmq_types::{
 
 use super::{IMAGE_VERSION, ImageError, NUMBER_MAX, PathPartition};
 use crate::{
+    crowd::Waiting,
     entry::{Lease, State},
     lease::{DuePosition, Fact, Facts, Handed, LeaseLimits, LeaseRequest},
     moves::{MoveKind, Moving},
@@ -51,6 +52,7 @@ fn path() -> PathPartition {
         last_seq: LAST_SEQ,
         now: NOW,
         granted_at: GRANTED_AT,
+        alone: false,
     };
     let (mut path, mut last_delivery_id) = (PathPartition::new(Seq::FIRST), DeliveryId::ZERO);
     path.lease(&request, &RULES, &Keys, &mut last_delivery_id, &mut Handed::default());
@@ -74,6 +76,34 @@ fn moved() -> PathPartition {
     path
 }
 
+/// 1 is leased, and 4, 7 and 10 wait behind it, packed; 3 is acked and owed once more, as the path went back.
+fn crowded() -> PathPartition {
+    let (mut path, mut last_delivery_id) = (PathPartition::new(Seq::FIRST), DeliveryId::ZERO);
+    for (member, messages) in [(1, 1), (2, 100)] {
+        let request = LeaseRequest {
+            member: MemberId::new(member),
+            grant: Grant::Push,
+            limits: LeaseLimits { messages, bytes: 1000, steps: 100, first_may_exceed_bytes: false },
+            may_pass_over: true,
+            last_seq: LAST_SEQ,
+            now: NOW,
+            granted_at: GRANTED_AT,
+            alone: false,
+        };
+        path.lease(&request, &RULES, &Keys, &mut last_delivery_id, &mut Handed::default());
+    }
+    path.settle(Seq::new(3), DeliveryId::new(3), Settle::Ack, &RULES, NOW, &mut Vec::new()).expect("it is leased");
+    path.seek(Seq::FIRST, LAST_SEQ, &Keys, &mut 100, &mut Vec::new(), &mut Vec::new()).expect("nothing moves");
+    for (seq, expires_at_ms, due, is_replay) in [(4, 0, 0, true), (7, 5000, 0, false), (10, 9000, 0, false)] {
+        let waiting = path.packed.take(Seq::new(seq)).expect("it is packed");
+        let fact = Fact { expires_at_ms, ..waiting.fact };
+        path.packed.insert(Waiting { fact, due: ClusterTime::new(due), is_replay, ..waiting });
+    }
+    path.check(LAST_SEQ);
+    assert_eq!(path.packed(), 3);
+    path
+}
+
 /// The same path: 4, which was acked, is dead instead, and was brought back; 12 was dropped before it could be offered.
 fn redriven() -> PathPartition {
     let mut path = path();
@@ -92,7 +122,7 @@ fn trimmed() -> PathPartition {
     let mut path = redriven();
     path.trim(Seq::new(6), LAST_SEQ, &Keys, &mut 100, &mut Vec::new());
     path.check(Seq::new(12));
-    assert_eq!((path.kept_from, path.entries.range(..Seq::new(6)).count()), (Seq::new(6), 2));
+    assert_eq!((path.kept_from, path.entries.range(Seq::ZERO..Seq::new(6)).count()), (Seq::new(6), 2));
     path
 }
 
@@ -231,6 +261,40 @@ fn p5_p6_p8_leases_that_cannot_be_are_refused() {
 }
 
 #[test]
+fn p8_what_is_packed_where_it_cannot_be_is_refused() {
+    let refused = |damage: fn(&mut PathPartition)| refused_of(crowded(), damage);
+    let move_to = |path: &mut PathPartition, seq: u64, key: u64| {
+        let waiting = path.packed.take(Seq::new(4)).expect("it is packed");
+        let fact = Fact { key_hash: KeyHash::new(key), ..waiting.fact };
+        path.packed.insert(Waiting { seq: Seq::new(seq), fact, ..waiting });
+    };
+    assert_eq!(
+        refused_of(crowded(), |path| move_to(path, 4, 9)),
+        "packed before the first entry of its key",
+        "it has none"
+    );
+    assert_eq!(refused_of(crowded(), |path| move_to(path, 2, 1)), "packed twice", "it has an entry");
+    assert_eq!(refused_of(crowded(), |path| move_to(path, 11, 1)), "packed", "it was never offered");
+    assert_eq!(refused_of(crowded(), |path| move_to(path, 4, 0)), "packed key");
+    assert_eq!(refused(|path| path.order = Order::None), "ordered");
+    let lost = |path: &mut PathPartition| {
+        // Below the position; above it, it would be owed once more.
+        (path.position, path.again) = (Seq::new(11), 0);
+        path.packed.take(Seq::new(7));
+    };
+    assert_eq!(refused(lost), "delivered", "P9");
+    let acked = |path: &mut PathPartition| {
+        path.runs.remember(Seq::new(7), DeliveryId::new(40), Kind::Ack, NOW.cluster);
+    };
+    assert_eq!(refused(acked), "packed", "P6");
+    let late = |path: &mut PathPartition| {
+        let waiting = path.packed.take(Seq::new(7)).expect("it is packed");
+        path.packed.insert(Waiting { due: ClusterTime::new(60), ..waiting });
+    };
+    assert_eq!(refused(late), "fell_due", "nothing has fallen due so late");
+}
+
+#[test]
 fn p6_a_bound_of_retention_that_cannot_be_is_refused() {
     assert_eq!(refused(|path| path.kept_from = Seq::ZERO), "kept_from");
     assert_eq!(refused(|path| path.kept_from = Seq::new(11)), "kept_from");
@@ -245,7 +309,7 @@ fn no_prefix_and_no_changed_byte_panics_and_what_is_accepted_is_consistent() {
     // Goal: decode stands on its own, also where no checksum has looked before. Method: every prefix, and every byte set to
     // each of some values; what is accepted passes check, says the same when it is encoded, and can be gone on with.
     let mut accepted = 0;
-    for whole in [encoded(&path()), encoded(&moved()), encoded(&redriven()), encoded(&trimmed())] {
+    for whole in [encoded(&path()), encoded(&moved()), encoded(&redriven()), encoded(&trimmed()), encoded(&crowded())] {
         accepted += damage_everywhere(&whole);
     }
     assert!(accepted > 200, "the loop hardly reaches states that differ: {accepted}");
@@ -283,7 +347,8 @@ fn damage_everywhere(whole: &Bytes) -> u32 {
 #[test]
 fn version_1_has_these_bytes() {
     // Frozen: these bytes stand in checkpoints. Another layout is another version.
-    let all = [encoded(&path()), encoded(&moved()), encoded(&redriven()), encoded(&trimmed())].concat();
+    let all =
+        [encoded(&path()), encoded(&moved()), encoded(&redriven()), encoded(&trimmed()), encoded(&crowded())].concat();
     let hex: String = all.iter().map(|byte| format!("{byte:02x}")).collect();
     assert_eq!(hex, include_str!("v1.hex").split_whitespace().collect::<String>());
     let mut bytes = Bytes::from(all);
@@ -291,4 +356,5 @@ fn version_1_has_these_bytes() {
     assert_eq!(PathPartition::decode(&mut bytes), Ok(moved()));
     assert_eq!(PathPartition::decode(&mut bytes), Ok(redriven()));
     assert_eq!(PathPartition::decode(&mut bytes), Ok(trimmed()));
+    assert_eq!(PathPartition::decode(&mut bytes), Ok(crowded()));
 }

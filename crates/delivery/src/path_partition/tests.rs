@@ -6,9 +6,11 @@ use mortarmq_types::{Attempt, Cause, ClusterTime, DeliveryId, KeyHash, LeaseTime
 
 use super::PathPartition;
 use crate::{
+    crowd::Waiting,
     entry::State,
     lease::{DuePosition, Fact, Facts, Handed, LeaseLimits, LeaseRequest},
     moves::{MoveKind, Moving},
+    pair_set::PairSet,
     rules::{Grant, Now, Order, PathRules},
     runs::Kind,
     settle::Settle,
@@ -46,6 +48,7 @@ fn path() -> PathPartition {
         last_seq: LAST_SEQ,
         now,
         granted_at: Position::default(),
+        alone: false,
     };
     let (mut path, mut last_delivery_id) = (PathPartition::new(Seq::FIRST), DeliveryId::ZERO);
     path.lease(&request, &rules, &Keys, &mut last_delivery_id, &mut Handed::default());
@@ -90,7 +93,7 @@ fn check_finds_a_replay_that_is_not_what_it_was() {
     found("invariant 11: a mark", |path| _ = path.settled_ahead.insert(seq(22)));
     found("invariant 11, P6", |path| _ = path.settled_ahead.insert(seq(3)));
     found("invariant 14", |path| _ = path.sources.insert(seq(2), seq(1)));
-    found("invariant 12", |path| path.leased_keys.clear());
+    found("invariant 12", |path| path.leased_keys = PairSet::new());
     found("invariant 12", |path| _ = path.leased_keys.insert((KeyHash::new(1), seq(9))));
     found("a move", |path| path.moving = Some(Moving { kind: MoveKind::Backwards, to: seq(1), from: seq(1) }));
     found("a move", |path| path.moving = Some(Moving { kind: MoveKind::Purge, to: seq(22), from: seq(1) }));
@@ -106,15 +109,15 @@ fn check_finds_a_message_that_retention_should_have_dropped() {
 
 #[test]
 fn check_finds_a_lease_that_would_never_end_or_that_nobody_has() {
-    assert_found("invariant 2, P5", |path| path.deadlines.clear());
-    assert_found("invariant 2, P5", |path| path.holders.clear());
+    assert_found("invariant 2, P5", |path| path.deadlines = PairSet::new());
+    assert_found("invariant 2, P5", |path| path.holders = PairSet::new());
     assert_found("invariant 2, P5", |path| assert!(path.deadlines.insert((LeaseTime::ZERO, seq(3)))));
     assert_found("invariant 2, P5", |path| assert!(path.holders.insert((MemberId::new(2), seq(1)))));
 }
 
 #[test]
 fn check_finds_a_retry_without_a_time_and_a_time_without_a_retry() {
-    assert_found("invariant 3", |path| path.schedule.clear());
+    assert_found("invariant 3", |path| path.schedule = PairSet::new());
     assert_found("invariant 3", |path| assert!(path.schedule.insert((ClusterTime::ZERO, seq(3)))));
 }
 
@@ -148,10 +151,21 @@ fn check_finds_a_delayed_message_that_was_lost_or_came_twice() {
     passed.check_delayed([at].into_iter());
     assert_found("invariant 13", |path| path.due_start = seq(12));
     assert_found("invariant 8", |path| {
-        path.ready.clear();
+        path.ready = PairSet::new();
         path.entry_mut(seq(3)).due = ClusterTime::new(5);
         path.ready.insert((ClusterTime::new(5), seq(3)));
     });
+}
+
+#[test]
+fn check_finds_a_message_that_is_packed_where_it_cannot_be() {
+    let packed = |path: &mut PathPartition, number: u64, key: u64| {
+        let fact = Fact { key_hash: KeyHash::new(key), size_bytes: 1, expires_at_ms: 0 };
+        path.packed.insert(Waiting { seq: seq(number), fact, due: ClusterTime::ZERO, is_replay: false });
+    };
+    assert_found("invariant 17", |path| packed(path, 3, 1));
+    assert_found("invariant 17", |path| packed(path, 2, 9));
+    assert_found("invariant 17", |path| packed(path, 7, 0));
 }
 
 #[test]

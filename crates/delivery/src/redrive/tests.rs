@@ -51,9 +51,9 @@ impl Rig {
     fn lease(&mut self, messages: u32) -> Vec<Leased> {
         let limits = LeaseLimits { messages, bytes: 1000, steps: 100, first_may_exceed_bytes: false };
         let (member, granted_at) = (MemberId::new(1), Position::default());
-        let may_pass_over = true;
-        let request =
-            LeaseRequest { member, grant: Grant::Pull, limits, may_pass_over, last_seq: LAST, now: NOW, granted_at };
+        let (may_pass_over, alone) = (true, false);
+        let (grant, last_seq, now) = (Grant::Pull, LAST, NOW);
+        let request = LeaseRequest { member, grant, limits, may_pass_over, last_seq, now, granted_at, alone };
         let mut handed = Handed::default();
         let stop = self.path.lease(&request, &RULES, &Keys, &mut self.last_delivery, &mut handed);
         assert!(matches!(stop, LeaseStop::NothingReady | LeaseStop::LimitReached), "{stop:?}");
@@ -198,7 +198,12 @@ fn p8_a_redriven_message_takes_its_place_in_its_keys_order() {
     assert_eq!((next.seq.get(), next.cause), (1, Cause::Redriven));
     assert_eq!(seqs(&rig.lease(100)), [0_u64; 0], "nothing overtakes it");
     rig.settle(&next, Settle::Ack);
-    assert_eq!(seqs(&rig.lease(100)), [5, 7, 9]);
+    // Two are entries, as two left; the last was packed behind them.
+    let leased = rig.lease(100);
+    assert_eq!(seqs(&leased), [5, 7]);
+    rig.settle(&leased[0], Settle::Ack);
+    rig.settle(&leased[1], Settle::Ack);
+    assert_eq!(seqs(&rig.lease(100)), [9]);
 }
 
 #[test]
@@ -255,4 +260,34 @@ fn p4_a_redriven_message_above_the_position_is_skipped_there_and_its_source_is_f
     let mut freed = rig.path.take_freed();
     freed.sort_unstable();
     assert_eq!(freed, [Seq::new(102), Seq::new(104)]);
+}
+
+#[test]
+fn p8_p9_a_message_behind_a_crowded_key_is_dropped_alone_and_one_that_comes_back_there_keeps_its_place() {
+    // Goal: what waits packed is unsettled like any other. Method: 1 is leased, and of its key 3 to 9 wait behind it.
+    let mut rig = Rig::new();
+    let first = rig.lease(1);
+    let others = rig.lease(9);
+    assert_eq!((seqs(&others), rig.path.packed()), (vec![2, 4, 6, 8], 4));
+    assert_eq!(rig.redrive(5, 1), Err(Refused::Unsettled));
+    assert_eq!(rig.drop_single(5), Ok(DeliveryId::ZERO));
+    assert_eq!((rig.drop_single(5), rig.path.packed()), (Err(Refused::Settled), 3));
+    // Above the position it leaves a mark.
+    rig.path.seek(Seq::FIRST, LAST, &Keys, &mut 100, &mut Vec::new(), &mut Vec::new()).expect("nothing moves");
+    rig.check();
+    assert_eq!((rig.drop_single(7), rig.path.packed()), (Ok(DeliveryId::ZERO), 2));
+    assert_eq!(rig.redrive(7, 1), Ok(()), "it is settled");
+    others.iter().for_each(|lease| _ = rig.settle(lease, Settle::Ack));
+    let mut order: Vec<u64> = Vec::new();
+    rig.settle(&first[0], Settle::Ack);
+    loop {
+        let leased = rig.lease(9);
+        if leased.is_empty() {
+            break;
+        }
+        order.extend(seqs(&leased).iter().filter(|seq| *seq % 2 == 1));
+        leased.iter().for_each(|lease| _ = rig.settle(lease, Settle::Ack));
+    }
+    assert_eq!(order, [3, 5, 7, 9], "5 was owed once more by the seek, 7 by the redrive");
+    assert_eq!((rig.path.packed(), rig.path.books(LAST).depth), (0, 0));
 }

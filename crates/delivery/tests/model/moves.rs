@@ -69,6 +69,9 @@ impl Model {
             };
             if seq >= self.start && !status.is_settled() && status != Status::Leased {
                 self.drop_message(seq, DropReason::Retention, &mut moved);
+                if !std::mem::take(&mut self.message_mut(seq).packed) && is_offered {
+                    self.unpack_next(seq);
+                }
             }
             self.kept_from += 1;
             self.position = self.position.max(self.kept_from);
@@ -136,6 +139,9 @@ impl Model {
                 ended.push(self.ended(seq, End::Ended(Cause::Released)));
             }
             self.drop_message(seq, reason, moved);
+            if !std::mem::take(&mut self.message_mut(seq).packed) {
+                self.unpack_next(seq);
+            }
         }
         true
     }

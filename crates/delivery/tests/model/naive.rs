@@ -40,6 +40,10 @@ pub(crate) struct Message {
     pub(crate) attempt: u32,
     pub(crate) cause: Cause,
     pub(crate) given_back: u32,
+    /// Whether it is delivered alone.
+    pub(crate) alone: bool,
+    /// Whether it waits packed, behind the entries of a crowded key.
+    pub(crate) packed: bool,
     pub(crate) deliveries: Vec<Delivery>,
     /// The deliveries before it was replayed.
     pub(crate) former: Vec<Delivery>,
@@ -132,7 +136,20 @@ impl Model {
         let (attempt, cause) = (1, Cause::First);
         let (deliveries, former) = (Vec::new(), Vec::new());
         let status = if due.is_some() { Status::Delayed } else { Status::Waiting };
-        self.messages.push(Message { fact, status, due, late: 0, attempt, cause, given_back: 0, deliveries, former });
+        let (late, given_back, alone, packed) = (0, 0, false, false);
+        self.messages.push(Message {
+            fact,
+            status,
+            due,
+            late,
+            attempt,
+            cause,
+            given_back,
+            alone,
+            packed,
+            deliveries,
+            former,
+        });
     }
 
     pub(crate) fn message(&self, seq: u64) -> &Message {
@@ -147,6 +164,53 @@ impl Model {
     pub(crate) fn passed(&self) -> Vec<u64> {
         let end = self.replay_end.min(self.last_seq() + 1);
         (self.start..end).filter(|seq| self.message(*seq).status.is_passed()).collect()
+    }
+
+    /// Those of them that are not packed.
+    pub(crate) fn entries(&self) -> Vec<u64> {
+        self.passed().into_iter().filter(|seq| !self.message(*seq).packed).collect()
+    }
+
+    /// Those of one key, packed or not.
+    fn of_key(&self, key: u64, packed: bool) -> Vec<u64> {
+        let is_one = |seq: &u64| {
+            let message = self.message(*seq);
+            message.fact.key_hash.get() == key && message.packed == packed
+        };
+        self.passed().into_iter().filter(is_one).collect()
+    }
+
+    /// Packs a message that was just passed over and waits for its key, or another of the key in its place, if the key has
+    /// as many entries as it may.
+    pub(crate) fn pass_over(&mut self, seq: u64, rules: &PathRules, call_from: u64) {
+        let key = self.message(seq).fact.key_hash.get();
+        if self.order == Order::None || key == 0 {
+            return;
+        }
+        let most = (rules.max_passed_over / 64).clamp(1, 1024) as usize;
+        let mut entries = self.of_key(key, false);
+        let first_packed = self.of_key(key, true).first().copied();
+        let others = entries.len() - 1;
+        let is_last = entries.last() == Some(&seq);
+        let is_behind = first_packed.map_or(others >= most && is_last, |first| first < seq);
+        let candidate = if is_behind { Some(seq) } else { entries.pop().filter(|_| others >= most) };
+        let Some(candidate) = candidate else { return };
+        let message = self.message(candidate);
+        let is_untouched = message.status == Status::Waiting && message.deliveries.is_empty();
+        if is_untouched && !self.may_leave(candidate, &self.passed(), call_from) {
+            self.message_mut(candidate).packed = true;
+        }
+    }
+
+    /// The next packed message of a key takes the place of an entry that was settled.
+    pub(crate) fn unpack_next(&mut self, settled: u64) {
+        let key = self.message(settled).fact.key_hash.get();
+        if self.order == Order::Key
+            && key != 0
+            && let Some(next) = self.of_key(key, true).first().copied()
+        {
+            self.message_mut(next).packed = false;
+        }
     }
 
     /// Whether a message stands in the partition's schedule. What has fallen due for this path stays for another one, or
@@ -180,17 +244,31 @@ impl Model {
         all
     }
 
-    /// The messages below the position that may leave, given the first delivery number of the call that asks.
+    /// The messages that were offered and may leave, but only alone, lowest first.
+    pub(crate) fn ready_alone(&self) -> Vec<u64> {
+        let passed = self.passed();
+        let may_leave = |seq: &u64| {
+            let message = self.message(*seq);
+            message.status == Status::Waiting && message.alone && self.may_leave(*seq, &passed, u64::MAX)
+        };
+        passed.iter().copied().filter(may_leave).collect()
+    }
+
+    /// The messages below the position that may leave together with others, given the first delivery number of the call that asks.
     pub(crate) fn ready(&self, call_from: u64) -> Vec<u64> {
         let passed = self.passed();
         let waiting = passed.iter().filter(|seq| self.message(**seq).status == Status::Waiting);
-        let mut ready: Vec<u64> = waiting.filter(|seq| self.may_leave(**seq, &passed, call_from)).copied().collect();
+        let together = waiting.filter(|seq| !self.message(**seq).alone);
+        let mut ready: Vec<u64> = together.filter(|seq| self.may_leave(**seq, &passed, call_from)).copied().collect();
         ready.sort_by_key(|seq| (self.message(*seq).late, *seq));
         ready
     }
 
     fn may_leave(&self, seq: u64, passed: &[u64], call_from: u64) -> bool {
         let key = self.message(seq).fact.key_hash;
+        if self.message(seq).packed {
+            return false;
+        }
         let leased_now = |earlier: &Message| {
             earlier.status == Status::Leased
                 && earlier.deliveries.last().is_some_and(|delivery| delivery.id >= call_from)
@@ -221,6 +299,7 @@ impl Model {
     pub(crate) fn adopt(&mut self, order: Order) {
         if self.order != order {
             self.order = order;
+            self.messages.iter_mut().for_each(|message| message.packed = false);
             for delivery in self.messages.iter_mut().flat_map(|message| &mut message.deliveries) {
                 delivery.together = None;
             }
@@ -262,7 +341,8 @@ impl Model {
             Err(stop) => return stop,
         };
         loop {
-            if handed.leased.len() as u32 == limits.messages {
+            let has_one = request.alone && !handed.leased.is_empty();
+            if has_one || handed.leased.len() as u32 == limits.messages {
                 return LeaseStop::LimitReached;
             }
             if rules.max_in_flight != 0 && self.leased().len() as u32 >= rules.max_in_flight {
@@ -271,20 +351,13 @@ impl Model {
             if *steps == 0 {
                 return LeaseStop::StepsSpent;
             }
-            let again = self.offered(call_from, false);
-            if again.is_none() && self.is_skipped(self.position) {
-                *steps -= 1;
-                self.position += 1;
-                continue;
-            }
-            let full = self.full(left_behind, rules);
-            let again = again.or_else(|| self.offered(call_from, full.is_some()));
-            let next = match again {
-                Some(seq) => Ok(Some(seq)),
-                None => self.next_new(call_from, full.map_or(Ok(known_to), Err), now, handed),
+            let next = if request.alone {
+                self.next_alone(rules).map(|seq| Some((seq, false))).ok_or(LeaseStop::NothingReady)
+            } else {
+                self.next(left_behind, call_from, known_to, rules, now, handed)
             };
-            let seq = match next {
-                Ok(Some(seq)) => seq,
+            let (seq, is_new) = match next {
+                Ok(Some(found)) => found,
                 Ok(None) => {
                     *steps -= 1;
                     continue;
@@ -294,15 +367,16 @@ impl Model {
             if self.message(seq).has_expired(now) {
                 *steps -= 1;
                 self.drop_expired(seq, handed);
+                self.unpack_next(seq);
                 continue;
             }
             let size = u64::from(self.message(seq).fact.size_bytes);
-            let alone = limits.first_may_exceed_bytes && handed.leased.is_empty();
-            if size > bytes && !alone {
+            let may_exceed = limits.first_may_exceed_bytes && handed.leased.is_empty();
+            if size > bytes && !may_exceed {
                 return LeaseStop::TooLarge { size_bytes: self.message(seq).fact.size_bytes };
             }
             *steps -= 1;
-            if again.is_none() {
+            if is_new {
                 self.offer(seq);
             }
             *last_id += 1;
@@ -315,9 +389,39 @@ impl Model {
         }
     }
 
+    /// The message to lease next, and whether it was not offered before; none if the position only moved on.
+    fn next(
+        &mut self,
+        left_behind: bool,
+        call_from: u64,
+        known_to: u64,
+        rules: &PathRules,
+        now: u64,
+        handed: &mut Handed,
+    ) -> Result<Option<(u64, bool)>, LeaseStop> {
+        let again = self.offered(call_from, false);
+        if again.is_none() && self.is_skipped(self.position) {
+            self.position += 1;
+            return Ok(None);
+        }
+        let full = self.full(left_behind, rules);
+        match again.or_else(|| self.offered(call_from, full.is_some())) {
+            Some(seq) => Ok(Some((seq, false))),
+            None => {
+                let next = self.next_new(call_from, full.map_or(Ok(known_to), Err), rules, now, handed)?;
+                Ok(next.map(|seq| (seq, true)))
+            }
+        }
+    }
+
+    fn next_alone(&self, rules: &PathRules) -> Option<u64> {
+        let is_full = self.full(false, rules).is_some();
+        self.ready_alone().first().copied().filter(|seq| *seq < self.position || is_full)
+    }
+
     /// Why nothing new may be offered.
     fn full(&self, left_behind: bool, rules: &PathRules) -> Option<LeaseStop> {
-        if left_behind || self.passed().len() as u32 >= rules.max_passed_over {
+        if left_behind || self.entries().len() as u32 >= rules.max_passed_over {
             return Some(LeaseStop::PassedOverFull);
         }
         self.is_far_ahead(rules.max_acked_ahead).then_some(LeaseStop::AckedAheadFull)
@@ -358,7 +462,7 @@ impl Model {
             let is_delayed = self.message(seq).status == Status::Delayed;
             let was_skipped = is_delayed && (self.start..self.position).contains(&seq);
             let has_expired = self.message(seq).has_expired(now);
-            if was_skipped && !has_expired && self.passed().len() as u32 >= rules.max_passed_over {
+            if was_skipped && !has_expired && self.entries().len() as u32 >= rules.max_passed_over {
                 return Ok(true);
             }
             *steps = left;
@@ -373,6 +477,8 @@ impl Model {
             message.late = if was_skipped { due } else { 0 };
             if was_skipped && has_expired {
                 self.drop_expired(seq, handed);
+            } else if was_skipped {
+                self.pass_over(seq, rules, u64::MAX);
             }
         }
         Ok(false)
@@ -397,6 +503,7 @@ impl Model {
         if message.status == Status::ToReplay {
             message.status = Status::Waiting;
             (message.attempt, message.cause, message.given_back, message.late) = (1, Cause::Replayed, 0, 0);
+            (message.alone, message.packed) = (false, false);
             message.former.append(&mut message.deliveries);
         }
     }
@@ -407,6 +514,7 @@ impl Model {
         &mut self,
         call_from: u64,
         known: Result<u64, LeaseStop>,
+        rules: &PathRules,
         now: u64,
         handed: &mut Handed,
     ) -> Result<Option<u64>, LeaseStop> {
@@ -426,6 +534,9 @@ impl Model {
             } else if self.may_leave(seq, &self.passed(), call_from) {
                 return Ok(Some(seq));
             }
+            self.offer(seq);
+            self.pass_over(seq, rules, call_from);
+            return Ok(None);
         }
         self.offer(seq);
         Ok(None)
@@ -506,6 +617,7 @@ impl Model {
             Settle::Ack => {
                 ended.push(self.ended(seq, End::Acked));
                 self.message_mut(seq).status = Status::Acked;
+                self.unpack_next(seq);
                 self.delivered += 1;
             }
             Settle::Nack { delay_ms } => self.fail(seq, Why::Nacked(delay_ms), rules, now, real, ended),
@@ -623,11 +735,13 @@ impl Model {
         ended.push(self.ended(seq, end));
         if let End::Trimmed(_) = end {
             self.message_mut(seq).status = Status::Dropped;
+            self.unpack_next(seq);
             self.dropped.push(DropReason::Retention);
             return;
         }
         if let End::Dead(_) = end {
             self.message_mut(seq).status = Status::Dead;
+            self.unpack_next(seq);
             self.dlq += 1;
             return;
         }
@@ -638,6 +752,7 @@ impl Model {
             Why::Expired | Why::Lost | Why::Nacked(_) => {
                 message.attempt += 1;
                 message.given_back = 0;
+                message.alone = message.attempt >= 3 && matches!(why, Why::Expired | Why::Lost);
             }
             Why::GivenBack => message.given_back += 1,
             Why::Follower | Why::Unreadable | Why::Rejected => {}

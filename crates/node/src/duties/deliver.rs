@@ -125,7 +125,7 @@ impl Node {
             }
             waiting += partition.ready_messages();
             let may_offer = partition.may_offer(&rules);
-            if partition.passed_over() < u64::from(rules.max_passed_over) {
+            if partition.has_room(&rules) {
                 let due = found.schedule.places_after(partition.due_position()).take_while(|at| at.due <= state.time);
                 waiting += due.take(STEPS_MAX as usize).count() as u64;
             }

@@ -190,7 +190,7 @@ impl Life {
             assert!(self.rig.now.monotonic <= latest, "a pull does not end: {pull:?}");
         }
         let state = self.node().shard().state();
-        let mut waits_for_key = false;
+        let (mut waits_for_key, mut is_alone, mut is_crowded) = (false, false, false);
         for subscription in self.subscriptions.iter().filter(|held| held.joined) {
             let Some((id, path)) = state
                 .paths
@@ -202,28 +202,42 @@ impl Life {
             let Some(member) = path.members.get(&subscription.member) else { continue };
             let has_room = u64::from(member.held_messages) < subscription.window;
             let flight = path.settings.get(Setting::MaxInFlight);
-            let passed_max = path.settings.get(Setting::MaxPassedOver);
             let topic = &state.topics[&path.topic];
+            // Whoever holds a message alone gets nothing; nor does one that is to become empty for one.
+            let rules = path.settings.rules();
+            let holds_nothing = !path.partitions.iter().any(|partition| partition.holds(subscription.member));
+            let holds_alone = path.partitions.iter().any(|partition| partition.holds_alone(subscription.member));
+            let somebody_is = path.partitions.iter().any(|partition| partition.alone_with().next().is_some());
+            let somebody_has_to =
+                !somebody_is && path.partitions.iter().any(|partition| partition.has_alone(&rules, true));
+            let has_room = has_room && !holds_alone && (holds_nothing || !somebody_has_to);
+            is_alone |= somebody_is;
             for (number, partition) in path.partitions.iter().enumerate() {
                 let is_open = flight == 0 || partition.in_flight() < flight;
                 let last = topic.partitions[number].last_seq;
-                let has_new = partition.position() <= last && partition.passed_over() < passed_max;
+                let has_new = partition.position() <= last && partition.may_offer(&rules);
                 let next = topic.partitions[number].schedule.next_after(partition.due_position());
-                let has_due =
-                    next.is_some_and(|next| next.at.due <= state.time) && partition.passed_over() < passed_max;
-                let has_work = is_open && (partition.ready_messages() > 0 || has_new || has_due);
+                let has_due = next.is_some_and(|next| next.at.due <= state.time) && partition.has_room(&rules);
+                let has_work = is_open && {
+                    let alone = if somebody_is { partition.ready_alone() } else { 0 };
+                    partition.ready_messages() > alone || has_new || has_due
+                };
                 assert!(
                     !(has_room && has_work),
                     "stall: path {id} partition {number} has something for {subscription:?}, who holds {}",
                     member.held_messages
                 );
                 let settled = partition.in_flight() + partition.scheduled() + partition.ready_messages();
+                is_crowded |= partition.packed() > 0;
                 waits_for_key |= partition.passed_over() > settled;
             }
         }
-        if waits_for_key {
-            self.record.reach("a message waits for its key");
-        }
+        let reached = [
+            (is_alone, "a message is delivered alone"),
+            (is_crowded, "messages wait packed behind a crowded key"),
+            (waits_for_key, "a message waits for its key"),
+        ];
+        reached.iter().filter(|(is_so, _)| *is_so).for_each(|(_, what)| self.record.reach(what));
         Ok(())
     }
 

@@ -1,5 +1,6 @@
 //! `Deliver`: leases what is next on a path to a member, over its partitions in turn.
 
+use super::alone::{self, Share};
 use super::delayed;
 use super::record::{Happened, record};
 use crate::command::{Deliver, Grant, STEPS_MAX};
@@ -17,6 +18,11 @@ pub(super) fn apply(state: &mut State, deliver: &Deliver, effects: &mut Vec<Effe
     let Some(member) = path.members.get(&deliver.member) else { return nothing };
     let mut room = Room::of(deliver, member);
     super::room::make(state, 1);
+    match alone::share(state, deliver, effects) {
+        Share::Others => {}
+        Share::Alone => (room.alone, room.messages) = (true, room.messages.min(1)),
+        Share::Nothing => return nothing,
+    }
     let path = &state.paths[&deliver.path];
     let partitions = path.partitions.len();
     let first = path.cursor;
@@ -34,6 +40,10 @@ pub(super) fn apply(state: &mut State, deliver: &Deliver, effects: &mut Vec<Effe
         count += u32::try_from(leased.len()).expect("at most STEPS_MAX messages");
         let path = state.path_mut(deliver.path).expect("looked up above; leasing removes no path");
         path.cursor = (number + 1) % partitions;
+        if room.alone {
+            // Its lease tells from here on who gets nothing more.
+            path.reserved = None;
+        }
         hold(path.members.get_mut(&deliver.member).expect("looked up above"), deliver.grant, &leased);
         report(state, deliver, Partition::from_index(number), leased, effects);
     }
@@ -55,6 +65,8 @@ struct Room {
     steps: u32,
     /// A message larger than the byte window is delivered alone, when the window is empty.
     empty_window: bool,
+    /// Whether it is for one message that is delivered alone.
+    alone: bool,
     /// The smallest message that was next in its partition and did not fit.
     too_large: Option<u32>,
 }
@@ -72,7 +84,7 @@ impl Room {
             Grant::Pull { max_bytes, .. } => (messages, max_bytes, false),
         };
         let bytes = bytes.min(DELIVER_MAX_BYTES);
-        Self { messages, bytes, steps: STEPS_MAX, empty_window, too_large: None }
+        Self { messages, bytes, steps: STEPS_MAX, empty_window, alone: false, too_large: None }
     }
 
     fn is_spent(&self) -> bool {
@@ -99,7 +111,7 @@ impl Room {
 
 fn lease(state: &mut State, deliver: &Deliver, number: usize, room: &mut Room) -> Handed {
     let now = state.now();
-    let may_pass_over = state.entries() < state.defaults().state_entries_max;
+    let may_pass_over = state.has_room();
     let path = &state.paths[&deliver.path];
     let partition = &state.topics[&path.topic].partitions[number];
     let rules = path.settings.rules();
@@ -120,6 +132,7 @@ fn lease(state: &mut State, deliver: &Deliver, number: usize, room: &mut Room) -
         last_seq: partition.last_seq,
         now,
         granted_at: state.position(),
+        alone: room.alone,
     };
     let topic = path.topic;
     let mut handed = Handed::default();

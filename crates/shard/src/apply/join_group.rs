@@ -71,9 +71,10 @@ pub(super) fn insert(
     state.last_path = state.last_path.next();
     let topic = topic_of(&mut state.topics, incarnation).expect("looked up by the caller");
     topic.paths.insert(group.clone(), state.last_path);
-    let (members, idle_since) = (BTreeMap::new(), Some(state.time));
-    let counted = vec![0; partitions.len()];
-    let path = Path { topic: incarnation, group, settings, partitions, members, idle_since, cursor: 0, counted };
+    let (members, reserved, idle_since) = (BTreeMap::new(), None, Some(state.time));
+    let (cursor, counted) = (0, vec![0; partitions.len()]);
+    let topic = incarnation;
+    let path = Path { topic, group, settings, partitions, members, idle_since, cursor, counted, reserved };
     state.paths.insert(state.last_path, path);
     state.retime_idle(state.last_path);
     state.last_path

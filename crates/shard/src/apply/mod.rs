@@ -3,6 +3,7 @@
 //! First the stamp moves the clock and ends what is due (a bounded number per batch, the rest in the next; every use
 //! checks its own deadline too), then the commands run. Any command that decodes applies without panic.
 
+mod alone;
 mod change_defaults;
 mod change_group;
 mod change_topic;

@@ -1,5 +1,6 @@
 //! The state machine against the contract: each test applies batches as a leader would and looks at what comes out.
 
+mod alone;
 mod operator;
 mod retention;
 

@@ -9,6 +9,8 @@
 //! | settings | 1 + n × 9 | count, then number and value of each, rising; one that is not listed is the topic's | values out of range |
 //! | idle_since | 8 | since when it has no members, cluster time, ms; 0 if it has some | a group that expires early, or never |
 //! | cursor | 8 | the partition that the next `Deliver` looks at first | replicas that deliver differently |
+//! | reserved | 8 | the member that is to become empty for a message that is delivered alone; 0 = none | one that kills its workers with others in their hands |
+//! | since | 8 | if one is: since when, lease time, ms | a member kept empty for ever |
 //! | member count | 8 | members that follow, by rising number | |
 //! | member | 8 | the member's number, not 0 | a session lost or doubled |
 //! | secret_hash | 8 | hash of the secret by which it can resume | a session taken over |
@@ -22,10 +24,10 @@ use super::head::Head;
 use super::section::{Body, put_settings, put_text};
 use crate::names::check_name;
 use crate::settings::GroupSettings;
-use crate::state::{MEMBERS_MAX, Member, PartitionState, Path, Topic};
+use crate::state::{MEMBERS_MAX, Member, PartitionState, Path, Reserved, Topic};
 use bytes::{BufMut, BytesMut};
 use mortarmq_delivery::PathPartition;
-use mortarmq_types::{ClusterTime, MemberId, Position, TopicIncarnation};
+use mortarmq_types::{ClusterTime, LeaseTime, MemberId, Position, TopicIncarnation};
 use std::collections::BTreeMap;
 
 pub(super) fn put(out: &mut BytesMut, path: &Path) {
@@ -34,6 +36,10 @@ pub(super) fn put(out: &mut BytesMut, path: &Path) {
     put_settings(out, |setting| path.settings.get(setting));
     out.put_u64(path.idle_since.map_or(0, ClusterTime::get));
     out.put_u64(path.cursor as u64);
+    out.put_u64(path.reserved.map_or(0, |reserved| reserved.member.get()));
+    if let Some(reserved) = path.reserved {
+        out.put_u64(reserved.since.get());
+    }
     out.put_u64(path.members.len() as u64);
     for (id, member) in &path.members {
         out.put_u64(id.get());
@@ -59,13 +65,18 @@ pub(super) fn take(
     let idle_since = ClusterTime::new(body.u64_in("idle_since", 0, head.time.get())?);
     let cursor = body.u64_in("cursor", 0, topic.partitions.len() as u64 - 1)?;
     let cursor = usize::try_from(cursor).expect("less than 1024 partitions");
+    let reserved = match MemberId::new(body.u64()?) {
+        MemberId::ZERO => None,
+        member => Some(Reserved { member, since: LeaseTime::new(body.u64()?) }),
+    };
     let members = take_members(body)?;
     if !members.is_empty() && idle_since != ClusterTime::ZERO {
         return Err(body.wrong("idle_since", idle_since.get()));
     }
     let idle_since = members.is_empty().then_some(idle_since);
     let partitions = Vec::with_capacity(topic.partitions.len());
-    Ok(Path { topic: incarnation, group, settings, partitions, members, idle_since, cursor, counted: Vec::new() })
+    let (topic, counted) = (incarnation, Vec::new());
+    Ok(Path { topic, group, settings, partitions, members, idle_since, cursor, counted, reserved })
 }
 
 fn take_members(body: &mut Body) -> Result<BTreeMap<MemberId, Member>, ImageError> {

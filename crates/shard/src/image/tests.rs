@@ -11,12 +11,12 @@ use crate::record::NewRecord;
 use crate::retention::Kept;
 use crate::schedule::Schedule;
 use crate::settings::{Defaults, GroupSettings, Setting, SettingsPatch, TopicSettings};
-use crate::state::{State, Topic, topic_of};
+use crate::state::{Reserved, State, Topic, topic_of};
 use bytes::{Bytes, BytesMut};
 use mortarmq_delivery::{DuePosition, Fact};
 use mortarmq_types::{
-    Cause, ClusterTime, DeliveryId, Epoch, KeyHash, MemberId, Partition, PathId, ProducerId, ProducerSeq, Seq,
-    TopicIncarnation, WallTime,
+    Cause, ClusterTime, DeliveryId, Epoch, KeyHash, LeaseTime, MemberId, Partition, PathId, ProducerId, ProducerSeq,
+    Seq, TopicIncarnation, WallTime,
 };
 
 const TOPIC: TopicIncarnation = TopicIncarnation::new(1);
@@ -24,7 +24,7 @@ const PATH: PathId = PathId::new(1);
 const MEMBER: MemberId = MemberId::new(70);
 
 /// A topic of two partitions; a group whose member holds one message, acked one and nacked one; a message that is delayed;
-/// a member that is leaving.
+/// a member that is leaving; and the other is reserved for a message that is delivered alone.
 fn small() -> Shard {
     let settings = SettingsPatch { values: vec![(Setting::Partitions, 2)] };
     let mut builder = BatchBuilder::default();
@@ -54,6 +54,8 @@ fn small() -> Shard {
     apply(&mut shard, &mut builder);
     let mut state = shard.state().clone();
     state.ending.push_back((PATH, MemberId::new(71), Cause::ConsumerLost));
+    state.path_mut(PATH).expect("joined above").reserved =
+        Some(Reserved { member: MEMBER, since: LeaseTime::new(900) });
     let shard = Shard::of(state);
     shard.check();
     shard
@@ -190,6 +192,10 @@ fn what_contradicts_another_section_is_refused() {
         change(path.members.get_mut(&MEMBER).expect("it is there"));
     };
     assert_eq!(change_path(|path| path.cursor = 2), (path, "cursor"));
+    let stranger = |path: &mut crate::state::Path| {
+        path.reserved = path.reserved.map(|it| Reserved { member: MemberId::new(9), ..it })
+    };
+    assert_eq!(change_path(stranger), (path, "reserved"));
     assert_eq!(change_path(|path| path.topic = TOPIC.next()), (path, "topic"));
     assert_eq!(change_path(|path| "$no".clone_into(&mut path.group)), (path, "group"));
     assert_eq!(change_path(|path| path.members.clear()), (path, "holder"));

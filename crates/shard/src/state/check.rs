@@ -52,6 +52,7 @@ impl State {
             let (now, granted_at) = (self.position(), partition.latest_grant());
             assert!(granted_at <= now, "invariant 2, P10: a lease of {granted_at:?} at {now:?}");
         }
+        assert_eq!(path.alone_fault(), None, "invariant 11: {id}");
         assert_eq!(path.idle_since.is_some(), path.members.is_empty(), "invariant 9: {id}");
         let expires_at = path.expires_at().filter(|_| path.counts(topic));
         assert_eq!(self.idle.time(id), expires_at, "invariant 9: {id} expires");
@@ -76,7 +77,7 @@ impl State {
         let producers: u64 = self.topics.values().map(|topic| topic.producers.entries()).sum();
         assert_eq!(self.producer_entries, producers, "invariant 10: producers");
         let of_paths = self.paths.values().flat_map(|path| &path.partitions);
-        let paths: u64 = of_paths.map(|partition| partition.passed_over() + partition.settled_runs()).sum();
+        let paths: u64 = of_paths.map(|partition| partition.kept_entries()).sum();
         assert_eq!(self.entries.paths, paths, "invariant 10: what paths have");
         for (id, topic) in &self.topics {
             topic.keys.check();

@@ -12,6 +12,8 @@
 //! 8. The pinned dead letters of a topic are exactly the sources of its paths' redriven messages, each of one.
 //! 9. A path is idle exactly while it has no members; its idle timer is when it has been so for `expire_idle_ms`.
 //! 10. What is kept is counted: producers' publishes, delayed messages, idempotency keys, facts, and what paths have.
+//! 11. A member that holds a message which was delivered alone holds nothing else, and of a path at most one does; while one
+//!    does nobody is reserved. Who is reserved is a member.
 //!
 //! An image of the state shares what grows with the work: topics and their partitions stand behind `Arc`, so do the
 //! buckets and lines of producers; facts, unsettled messages and runs of settles are persistent collections. What changes
@@ -151,6 +153,16 @@ pub struct Path {
     pub(crate) cursor: usize,
     /// The entries of each partition as they are counted for the shard.
     pub(crate) counted: Vec<u64>,
+    /// Who is to become empty for a message that is delivered alone.
+    pub(crate) reserved: Option<Reserved>,
+}
+
+/// The member of a path that is given nothing more until it is empty.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Reserved {
+    pub(crate) member: MemberId,
+    /// Since when.
+    pub(crate) since: LeaseTime,
 }
 
 /// One consumer's session on a path.
@@ -182,6 +194,11 @@ impl State {
     #[must_use]
     pub fn entries(&self) -> u64 {
         self.producer_entries + self.delayed + self.entries.keys + self.entries.facts + self.entries.paths
+    }
+
+    /// Whether there may be more of these.
+    pub(crate) fn has_room(&self) -> bool {
+        self.entries() < self.defaults().state_entries_max
     }
 
     /// The last applied command, and the term it was applied in.
@@ -281,7 +298,7 @@ impl State {
         let (id, number) = (place.0, place.1.index());
         let Some(path) = self.paths.get_mut(&id) else { return };
         let Some(partition) = path.partitions.get(number) else { return };
-        let now = partition.passed_over() + partition.settled_runs();
+        let now = partition.kept_entries();
         self.entries.run_ages.set(place, partition.oldest_run());
         if path.counted.len() < path.partitions.len() {
             path.counted.resize(path.partitions.len(), 0);
@@ -433,10 +450,39 @@ impl Path {
 
     /// The path as such, as an image keeps it beside its partitions.
     pub(crate) fn without_partitions(&self) -> Self {
-        let Self { topic, group, settings, partitions: _, members, idle_since, cursor, counted: _ } = self;
+        let Self { topic, group, settings, partitions: _, members, idle_since, cursor, counted: _, reserved } = self;
         let (group, settings, members) = (group.clone(), settings.clone(), members.clone());
-        let (topic, idle_since, cursor) = (*topic, *idle_since, *cursor);
-        Self { topic, group, settings, partitions: Vec::new(), members, idle_since, cursor, counted: Vec::new() }
+        let (topic, idle_since, cursor, reserved) = (*topic, *idle_since, *cursor, *reserved);
+        let (partitions, counted) = (Vec::new(), Vec::new());
+        Self { topic, group, settings, partitions, members, idle_since, cursor, counted, reserved }
+    }
+
+    /// The member that holds a message which was delivered alone. Who is gone and still loses its leases is no member.
+    pub(crate) fn alone_with(&self) -> Option<MemberId> {
+        let all = self.partitions.iter().flat_map(PathPartition::alone_with);
+        all.into_iter().find(|member| self.members.contains_key(member))
+    }
+
+    /// Whether the member holds no message, in any partition.
+    pub(crate) fn holds_nothing(&self, member: MemberId) -> bool {
+        !self.partitions.iter().any(|partition| partition.holds(member))
+    }
+
+    /// Which part of invariant 11 the path breaks.
+    pub(crate) fn alone_fault(&self) -> Option<&'static str> {
+        let all = self.partitions.iter().flat_map(PathPartition::alone_with);
+        let mut alone = all.filter(|member| self.members.contains_key(member));
+        let is_member = |reserved: &Reserved| self.members.contains_key(&reserved.member);
+        let Some(member) = alone.next() else {
+            return self.reserved.is_some_and(|reserved| !is_member(&reserved)).then_some("reserved");
+        };
+        let held: usize = self.partitions.iter().map(|partition| partition.held_by(member).count()).sum();
+        match self.reserved {
+            Some(_) => Some("reserved"),
+            None if held != 1 => Some("messages beside one that is alone"),
+            None if alone.next().is_some() => Some("members"),
+            None => None,
+        }
     }
 
     /// What the path has in one partition, to change it.

@@ -79,7 +79,9 @@ fn compare_pairs(
         let at = Seq::new(*seq);
         let owes = partition.owes(at, due_of(at));
         allowed!(owes == pair.open.is_some(), "P4, P6: message {seq} is owed: {owes}; {pair:?}");
-        let Some(open) = pair.open.as_mut().filter(|open| open.offered) else { continue };
+        let is_packed = pair.open.as_ref().is_some_and(|open| open.packed);
+        allowed!(partition.is_packed(at) == is_packed, "message {seq} is packed: {}; {pair:?}", !is_packed);
+        let Some(open) = pair.open.as_mut().filter(|open| open.offered && !open.packed) else { continue };
         let Some((found, entry)) = entries.next() else { return Err(format!("P4: message {seq} is gone: {open:?}")) };
         let is_same = found == at && compare_entry(open, entry);
         allowed!(is_same, "P5, P7: message {found} is {entry:?}, expected message {seq} as {open:?}");
@@ -92,7 +94,7 @@ fn compare_pairs(
 fn compare_entry(open: &mut Open, entry: &Entry) -> bool {
     use mortarmq_delivery::State;
     let of_entry = (entry.attempt.get(), entry.cause, entry.previous.get(), entry.due.get());
-    if of_entry != (open.attempt, open.cause, open.previous, open.due) {
+    if of_entry != (open.attempt, open.cause, open.previous, open.due) || entry.alone != open.alone {
         return false;
     }
     match (&entry.state, open.stands) {
@@ -144,7 +146,8 @@ fn compare_counters(
     let skipped = obligation.unsettled().filter(|(seq, open)| !open.offered && *seq < obligation.position).count();
     let ready = ready(obligation, path.keeps_order(), key);
     for (what, found, counted) in [
-        ("offered and not settled", partition.passed_over(), count(&|open| open.offered)),
+        ("offered and not settled", partition.passed_over(), obligation.passed_over()),
+        ("packed", partition.packed(), count(&|open| open.packed)),
         ("leased", partition.in_flight(), count(&|open| matches!(open.stands, Stands::Leased(_)))),
         ("scheduled", partition.scheduled(), count(&|open| matches!(open.stands, Stands::Scheduled { .. }))),
         ("held", partition.unreadable(), count(&|open| open.stands == Stands::Held)),

@@ -119,6 +119,9 @@ fn settings(random: &mut Random, of_topic: bool) -> SettingsPatch {
         patch.add(Setting::MaxAttempts, random.below(4));
         patch.add(Setting::MaxAckedAhead, random.below(4));
         patch.add(Setting::ExpireIdleMs, random.below(3) * 4000);
+    } else {
+        // Of each key one message is an entry.
+        patch.add(Setting::MaxPassedOver, 64 + random.below(64));
     }
     patch
 }

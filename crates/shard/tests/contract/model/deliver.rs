@@ -40,6 +40,10 @@ struct Call {
     told: Vec<Told>,
     /// A delayed message fell due while something of its key was leased.
     due_behind_lease: u64,
+    /// Whether it is for one message that is delivered alone, and for nothing else.
+    lone: bool,
+    /// Messages that were packed.
+    packed: u64,
 }
 
 /// The limits of a group that a lease obeys.
@@ -49,6 +53,25 @@ struct Limits {
     lease_ms: u64,
     passed: u64,
     in_flight: u64,
+}
+
+impl Limits {
+    fn of(path: &Path) -> Self {
+        Self {
+            order: path.keeps_order(),
+            lease_ms: path.get(Setting::LeaseMs),
+            passed: path.get(Setting::MaxPassedOver),
+            in_flight: path.get(Setting::MaxInFlight),
+        }
+    }
+}
+
+/// What a member may be given by one command.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Share {
+    Others,
+    Alone,
+    Nothing,
 }
 
 /// Why a partition has no more to give.
@@ -70,15 +93,33 @@ impl Model {
         };
         let found = handed(seen, deliver, path, self)?;
         let (mut path, mut call) = (path.clone(), self.call(deliver, path));
-        let hand = self.hand_over(&mut path, &mut call, deliver);
+        let (share, reserved) = self.share(&path, deliver.member);
+        path.reserved = reserved;
+        let hand = match share {
+            Share::Nothing => Hand::new(),
+            Share::Others => self.hand_over(&mut path, &mut call, deliver),
+            Share::Alone => {
+                call.lone = true;
+                call.room.messages = call.room.messages.min(1);
+                self.hand_over(&mut path, &mut call, deliver)
+            }
+        };
+        if call.lone && !hand.is_empty() {
+            path.reserved = None;
+        }
         let counted: usize = hand.iter().map(|(_, leased)| leased.len()).sum();
         let refused = call.room.too_large.filter(|_| counted == 0);
         allowed!(hand == found, "P4, P5, P7, P8: handed over {found:?}\n  expected {hand:?}");
         allowed!((counted, refused) == (*count as usize, *too_large), "P4: expected {counted} and {refused:?}");
         self.last_delivery = call.last_delivery;
         self.told.append(&mut call.told);
-        for _ in 0..call.due_behind_lease {
-            self.reach("delay due while its key is leased");
+        for (times, what) in [
+            (call.due_behind_lease, "delay due while its key is leased"),
+            (call.packed, "packed"),
+            (u64::from(call.lone && counted > 0), "delivered alone"),
+            (u64::from(share == Share::Nothing), "nothing for who is to become empty, or holds what is alone"),
+        ] {
+            (0..times).for_each(|_| self.reach(what));
         }
         let before = self.paths.insert(deliver.path, path).expect("looked up above");
         self.forget_facts(deliver.path, &before);
@@ -109,18 +150,15 @@ impl Model {
             room: Room { messages, bytes, alone, steps: STEPS_MAX, too_large: None },
             told: Vec::new(),
             due_behind_lease: 0,
+            lone: false,
+            packed: 0,
         }
     }
 
     /// Every partition in turn. The one behind the last that gave something begins, so that each has its turn.
     fn hand_over(&self, path: &mut Path, call: &mut Call, deliver: &Deliver) -> Hand {
         let partitions = path.partitions.len();
-        let limits = Limits {
-            order: path.keeps_order(),
-            lease_ms: path.get(Setting::LeaseMs),
-            passed: path.get(Setting::MaxPassedOver),
-            in_flight: path.get(Setting::MaxInFlight),
-        };
+        let limits = Limits::of(path);
         let mut hand = Hand::new();
         let first = path.turn;
         for offset in 0..partitions {
@@ -139,6 +177,51 @@ impl Model {
             }
         }
         hand
+    }
+
+    /// Wire rule 6: what a member may be given now, and who is to become empty from here on.
+    fn share(&self, path: &Path, asking: MemberId) -> (Share, Option<(MemberId, u64)>) {
+        let of = |member: MemberId| if member == asking { Share::Nothing } else { Share::Others };
+        let held = |member: MemberId| {
+            let leases = path.partitions.iter().flat_map(|it| it.leases());
+            leases.filter(|(_, lease)| lease.member == member).count()
+        };
+        // Nobody is given anything beside a message that is delivered alone, and of a path one member holds one.
+        let is_alone = |obligation: &Obligation, seq: u64| obligation.open(seq).is_some_and(|open| open.alone);
+        let alone = path.partitions.iter().flat_map(|it| it.leases().filter(|(seq, _)| is_alone(it, *seq)));
+        if let Some((_, lease)) = alone.into_iter().next() {
+            return (of(lease.member), None);
+        }
+        if !self.has_lone(path) {
+            return (Share::Others, None);
+        }
+        if held(asking) == 0 {
+            return (Share::Alone, path.reserved);
+        }
+        let now = self.lease_time();
+        let topic = &self.topics[&path.topic];
+        let reserved = match path.reserved {
+            None => {
+                let least = path.members.keys().min_by_key(|member| (path.pushed_to(**member, topic).0, **member));
+                (*least.expect("one asks"), now)
+            }
+            Some((member, _)) if member != asking && held(member) == 0 => (asking, now),
+            Some((member, since)) if now < since + path.get(Setting::LeaseMs) => (member, since),
+            Some((member, _)) => {
+                let next = path.members.keys().find(|other| **other > member).or(path.members.keys().next());
+                (*next.expect("one asks"), now)
+            }
+        };
+        (of(reserved.0), Some(reserved))
+    }
+
+    /// Whether something that is delivered alone could be leased now.
+    fn has_lone(&self, path: &Path) -> bool {
+        let limits = Limits::of(path);
+        path.partitions.iter().zip(&self.topics[&path.topic].partitions).any(|(obligation, messages)| {
+            let is_full = limits.in_flight != 0 && obligation.leases().count() as u64 >= limits.in_flight;
+            !is_full && next_lone(obligation, messages, limits).is_some()
+        })
     }
 
     /// What every path of the topic has passed needs no facts any more.
@@ -194,6 +277,7 @@ impl InPartition<'_> {
             let position = self.obligation.position;
             // While a path replays, what is offered again comes before what waits above it, and before what waits behind that.
             let next = match self.next_offered(call) {
+                _ if call.lone => next_lone(self.obligation, self.messages, self.limits),
                 Some(seq) if seq < position => Some(seq),
                 Some(_) | None => match self.next_new(call, left_behind) {
                     Ok(seq) => Some(seq),
@@ -247,6 +331,7 @@ impl InPartition<'_> {
                 let open = self.open_mut(seq);
                 open.offered = true;
                 open.due = due;
+                self.pack(seq, call);
             }
             call.room.steps -= 1;
         }
@@ -255,7 +340,7 @@ impl InPartition<'_> {
 
     /// The first message that was offered and is free to go: retries by sequence, then what fell due.
     fn next_offered(&self, call: &Call) -> Option<u64> {
-        let offered = self.obligation.unsettled().filter(|(_, open)| open.offered);
+        let offered = self.obligation.unsettled().filter(|(_, open)| open.offered && !open.packed && !open.alone);
         let waiting = offered.filter(|(_, open)| open.stands == Stands::Waiting);
         waiting
             .filter(|(seq, _)| !self.is_blocked(*seq, call))
@@ -266,7 +351,6 @@ impl InPartition<'_> {
 
     /// The next message that was not offered and is free to go. Those that are not are passed over on the way.
     fn next_new(&mut self, call: &mut Call, left_behind: bool) -> Result<u64, Stop> {
-        let mut passed_over = self.passed_over();
         loop {
             let seq = self.obligation.position;
             if seq > self.messages.last() {
@@ -277,7 +361,7 @@ impl InPartition<'_> {
             }
             let message = self.messages.get(seq);
             let is_to_offer = self.obligation.open(seq).is_some_and(|open| !open.offered);
-            if is_to_offer && (left_behind || passed_over >= self.limits.passed) {
+            if is_to_offer && (left_behind || self.passed_over() >= self.limits.passed) {
                 return Err(Stop::Full);
             }
             if !is_to_offer || message.due > call.now {
@@ -310,25 +394,41 @@ impl InPartition<'_> {
             if !is_blocked {
                 return Ok(seq);
             }
-            passed_over += 1;
+            self.pack(seq, call);
             call.room.steps -= 1;
         }
     }
 
-    /// Whether a message has to wait for its key (P8): for an earlier one that is unsettled, for one that an earlier command
-    /// leased, or for a later one that is out. What this command leased goes before it.
+    /// As [`is_blocked`].
     fn is_blocked(&self, seq: u64, call: &Call) -> bool {
+        is_blocked(self.obligation, self.messages, self.limits.order, seq, call.before)
+    }
+
+    /// Of a key a 64th of `max_passed_over` are entries, 1 to 1,024: the earliest. What waits behind those and was never
+    /// delivered is packed. Another place than the last is taken from the last entry, unless that may go.
+    fn pack(&mut self, seq: u64, call: &mut Call) {
         let key = self.messages.get(seq).key;
         if !self.limits.order || !key.is_some() {
-            return false;
+            return;
         }
-        let is_mine = |open: &Open| matches!(open.stands, Stands::Leased(lease) if lease.delivery > call.before);
-        self.obligation.unsettled().filter(|(other, open)| open.offered && self.messages.get(*other).key == key).any(
-            |(other, open)| match open.stands {
-                Stands::Leased(_) => !is_mine(open) || other > seq,
-                Stands::Waiting | Stands::Scheduled { .. } | Stands::Held => other < seq,
-            },
-        )
+        let most = (self.limits.passed / 64).clamp(1, 1024);
+        let offered = self.obligation.unsettled().filter(|(_, open)| open.offered);
+        let of_key = offered.filter(|(other, _)| self.messages.get(*other).key == key);
+        let (packed, entries): (Vec<_>, Vec<_>) = of_key.partition(|(_, open)| open.packed);
+        let is_crowded = entries.len() as u64 > most;
+        let last = entries.last().expect("the one that was passed over").0;
+        let is_behind = packed.first().is_some_and(|(first, _)| *first < seq);
+        let one = match is_behind {
+            true => seq,
+            false if is_crowded => last,
+            false => return,
+        };
+        let open = self.obligation.open(one).expect("it is unsettled");
+        let is_untouched = open.stands == Stands::Waiting && open.previous == 0;
+        if is_untouched && self.is_blocked(one, call) {
+            self.open_mut(one).packed = true;
+            call.packed += 1;
+        }
     }
 
     /// Whether the facts of a message are there: the partition's newest, or those that came along.
@@ -341,7 +441,7 @@ impl InPartition<'_> {
     }
 
     fn passed_over(&self) -> u64 {
-        self.obligation.unsettled().filter(|(_, open)| open.offered).count() as u64
+        self.obligation.passed_over()
     }
 
     fn open_mut(&mut self, seq: u64) -> &mut Open {
@@ -349,9 +449,8 @@ impl InPartition<'_> {
     }
 
     fn expire(&mut self, seq: u64, call: &mut Call) {
-        let pair = self.obligation.pairs.get_mut(&seq).expect("it is unsettled");
-        let previous = pair.open.as_ref().map_or(0, |open| open.previous);
-        pair.end(Fate::Dropped(DropReason::Ttl));
+        let previous = self.obligation.open(seq).map_or(0, |open| open.previous);
+        self.obligation.end(seq, Fate::Dropped(DropReason::Ttl), self.limits.order, self.messages);
         let kind = LedgerKind::Dropped(DropReason::Ttl);
         call.told.push(Told { previous, ..Told::new(call.id, self.number, kind, seq, 0) });
     }
@@ -380,6 +479,31 @@ impl InPartition<'_> {
             source: open.source.map(Seq::new),
         }
     }
+}
+
+/// Whether a message has to wait for its key (P8): for an earlier one that is unsettled, for one that an earlier command
+/// leased, or for a later one that is out. What this command leased, with numbers above `before`, goes before it.
+fn is_blocked(obligation: &Obligation, messages: &Messages, in_order: bool, seq: u64, before: u64) -> bool {
+    let key = messages.get(seq).key;
+    if !in_order || !key.is_some() {
+        return false;
+    }
+    let is_mine = |open: &Open| matches!(open.stands, Stands::Leased(lease) if lease.delivery > before);
+    obligation.unsettled().filter(|(other, open)| open.offered && messages.get(*other).key == key).any(
+        |(other, open)| match open.stands {
+            Stands::Leased(_) => !is_mine(open) || other > seq,
+            Stands::Waiting | Stands::Scheduled { .. } | Stands::Held => other < seq,
+        },
+    )
+}
+
+/// The lowest message that is delivered alone and free to go. What a replay comes to first goes before what is above it, if
+/// anything may be offered at all.
+fn next_lone(obligation: &Obligation, messages: &Messages, limits: Limits) -> Option<u64> {
+    let waiting = obligation.unsettled().filter(|(_, open)| open.alone && open.stands == Stands::Waiting);
+    let mut free = waiting.filter(|(seq, _)| !is_blocked(obligation, messages, limits.order, *seq, u64::MAX));
+    let is_full = obligation.passed_over() >= limits.passed;
+    free.next().map(|(seq, _)| seq).filter(|seq| *seq < obligation.position || is_full)
 }
 
 /// What the command is seen to have handed over, by partition; the rest of its effect is checked here.

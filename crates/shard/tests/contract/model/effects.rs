@@ -176,7 +176,7 @@ impl Model {
         partitions: Vec<Obligation>,
     ) -> PathId {
         self.last_path = self.last_path.next();
-        let path = Path { topic, group, settings, partitions, turn: 0, members: BTreeMap::new() };
+        let path = Path { topic, group, settings, partitions, turn: 0, members: BTreeMap::new(), reserved: None };
         self.paths.insert(self.last_path, path);
         self.last_path
     }

@@ -89,7 +89,7 @@ impl Model {
         };
         if let Some(reason) = death {
             let source = open.source;
-            pair.end(Fate::Dead);
+            self.end_life(id, number, seq, Fate::Dead);
             let text = if matches!(failure, Failure::Nacked { .. } | Failure::Rejected) { error } else { "" };
             self.deaths.push(DeadMessage {
                 path: id,
@@ -113,6 +113,7 @@ impl Model {
         if failure.counts() {
             open.attempt += 1;
             open.given_back = 0;
+            open.alone = open.attempt >= ALONE_FROM && matches!(failure, Failure::Expired | Failure::Lost);
         } else if failure == Failure::GivenBack {
             open.given_back += 1;
         }
@@ -144,6 +145,9 @@ impl Model {
         self.told.push(Told { attempt, member, ..Told::new(id, number, kind, seq, delivery) });
     }
 }
+
+/// From this attempt on a message is delivered alone if its last lease ended without a word.
+const ALONE_FROM: u32 = 3;
 
 fn self_attempt(path: &super::Path, number: usize, seq: u64) -> u32 {
     path.partitions[number].open(seq).map_or(0, |open| open.attempt)

@@ -48,6 +48,7 @@ impl Model {
         if path.members.remove(&end.member).is_none() {
             return seen.expect(&Outcome::Refused(Refusal::UnknownMember));
         }
+        path.reserved = path.reserved.filter(|(member, _)| *member != end.member);
         let failure = if end.lost { Failure::Lost } else { Failure::GivenBack };
         for number in 0..self.paths[&end.path].partitions.len() {
             while let Some((seq, _)) = self.first_held(end.path, number, end.member) {

@@ -119,6 +119,8 @@ pub(crate) struct Path {
     turn: usize,
     /// Members with the hash of their secret.
     pub(crate) members: BTreeMap<MemberId, u64>,
+    /// Who is to become empty for a message that is delivered alone, and since when, in cluster time less all gaps.
+    reserved: Option<(MemberId, u64)>,
 }
 
 /// What a path owes in one partition.
@@ -160,6 +162,10 @@ pub(crate) struct Open {
     pub(crate) cause: Cause,
     pub(crate) previous: u64,
     given_back: u64,
+    /// Whether it is delivered alone (wire rule 6).
+    pub(crate) alone: bool,
+    /// Whether it waits behind the entries of a crowded key: it is not among those that `max_passed_over` speaks of.
+    pub(crate) packed: bool,
     /// The dead letter that holds its bytes, if it was redriven.
     pub(crate) source: Option<u64>,
     pub(crate) stands: Stands,
@@ -275,6 +281,14 @@ impl Model {
         self.time - self.gaps
     }
 
+    /// Ends the open life of a message.
+    fn end_life(&mut self, id: PathId, number: usize, seq: u64, fate: Fate) {
+        let path = self.paths.get_mut(&id).expect("the caller knows it");
+        let in_order = path.keeps_order();
+        let messages = &self.topics[&path.topic].partitions[number];
+        path.partitions[number].end(seq, fate, in_order, messages);
+    }
+
     fn pair_mut(&mut self, path: PathId, number: usize, seq: u64) -> &mut Pair {
         let path = self.paths.get_mut(&path).expect("the caller knows it");
         path.partitions[number].pairs.get_mut(&seq).expect("the caller knows it")
@@ -363,6 +377,32 @@ impl Obligation {
         self.offered_to = self.offered_to.max(position);
     }
 
+    /// Messages that were offered and are not settled, but for those that wait packed.
+    pub(crate) fn passed_over(&self) -> u64 {
+        self.unsettled().filter(|(_, open)| open.offered && !open.packed).count() as u64
+    }
+
+    /// Ends the open life of a message.
+    fn end(&mut self, seq: u64, fate: Fate, in_order: bool, messages: &Messages) {
+        let pair = self.pairs.get_mut(&seq).expect("the caller knows it");
+        let open = pair.open.take().expect("it is not settled");
+        pair.past.push(fate);
+        self.leave_queue(seq, &open, in_order, messages);
+    }
+
+    /// Takes a message out of its key's queue: the next one that waits packed behind it takes its place.
+    fn leave_queue(&mut self, seq: u64, was: &Open, in_order: bool, messages: &Messages) {
+        let key = messages.get(seq).key;
+        if !in_order || !key.is_some() || !was.offered || was.packed {
+            return;
+        }
+        let is_next = |seq: u64, open: &Open| open.packed && messages.get(seq).key == key;
+        let next = self.unsettled().find(|(seq, open)| is_next(*seq, open)).map(|(seq, _)| seq);
+        if let Some(open) = next.and_then(|next| self.pairs.get_mut(&next)?.open.as_mut()) {
+            open.packed = false;
+        }
+    }
+
     /// How many lives of its pairs ended in one way.
     pub(crate) fn count(&self, fate: Fate) -> u64 {
         self.pairs.values().flat_map(|pair| &pair.past).filter(|past| **past == fate).count() as u64
@@ -402,6 +442,8 @@ impl Open {
             cause: Cause::First,
             previous: 0,
             given_back: 0,
+            alone: false,
+            packed: false,
             source: None,
             stands: Stands::Waiting,
         }

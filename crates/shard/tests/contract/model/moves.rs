@@ -59,22 +59,22 @@ impl Model {
 
     /// Drops what is owed below a place. A seek leaves what is leased alone; a purge ends it.
     fn skip_to(&mut self, id: PathId, number: usize, to: u64, reason: DropReason) -> u64 {
-        let obligation = &mut self.paths.get_mut(&id).expect("the caller knows it").partitions[number];
-        let mut dropped = 0;
-        let mut ended = Vec::new();
-        for (seq, pair) in obligation.pairs.range_mut(..to) {
+        let (mut dropped, mut ended) = (0, Vec::new());
+        let all: Vec<u64> = self.paths[&id].partitions[number].pairs.range(..to).map(|(seq, _)| *seq).collect();
+        for seq in &all {
+            let pair = self.pair_mut(id, number, *seq);
             let Some(open) = &pair.open else { continue };
             let lease = pair.lease();
             if lease.is_some() && reason == DropReason::Seek {
                 continue;
             }
             ended.extend(lease.map(|lease| (*seq, lease, open.attempt)));
-            pair.end(Fate::Dropped(reason));
+            self.end_life(id, number, *seq, Fate::Dropped(reason));
             dropped += 1;
             self.told.push(Told::new(id, number, LedgerKind::Dropped(reason), *seq, 0));
         }
-        let to = to.max(obligation.position);
-        obligation.advance(to);
+        let obligation = &mut self.paths.get_mut(&id).expect("the caller knows it").partitions[number];
+        obligation.advance(to.max(obligation.position));
         for (seq, lease, attempt) in ended {
             self.tell_end(id, number, seq, lease, attempt, LedgerKind::LeaseEnded(Cause::Released));
         }

@@ -85,17 +85,15 @@ impl Model {
         if obligation.open(letter.origin.get()).is_some() {
             return LetterCode::Unsettled;
         }
-        let passed_over = obligation.unsettled().filter(|(_, open)| open.offered).count() as u64;
-        if passed_over >= path.get(Setting::MaxPassedOver) { LetterCode::Full } else { LetterCode::Done }
+        if obligation.passed_over() >= path.get(Setting::MaxPassedOver) { LetterCode::Full } else { LetterCode::Done }
     }
 
     /// A dead letter leaves its book. The position goes past what is settled, as far as one command may.
     fn take_out(&mut self, book: PathId, number: usize, seq: u64, reason: DropReason) {
-        let obligation = &mut self.paths.get_mut(&book).expect("the caller found it").partitions[number];
-        let pair = obligation.pairs.get_mut(&seq).expect("the caller found it");
-        let open = pair.open.as_ref().expect("the caller found it");
+        let open = self.paths[&book].partitions[number].open(seq).expect("the caller found it");
         let (offered, previous) = (open.offered, open.previous);
-        pair.end(Fate::Dropped(reason));
+        self.end_life(book, number, seq, Fate::Dropped(reason));
+        let obligation = &mut self.paths.get_mut(&book).expect("the caller found it").partitions[number];
         for _ in 0..SKIPPED_MAX {
             let position = obligation.position;
             let is_there = obligation.pairs.contains_key(&position);

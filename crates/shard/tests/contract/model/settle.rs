@@ -74,7 +74,7 @@ impl Model {
         }
         match &item.kind {
             SettleKind::Ack => {
-                self.pair_mut(id, number, seq).end(Fate::Acked);
+                self.end_life(id, number, seq, Fate::Acked);
                 self.tell_end(id, number, seq, lease, attempt, LedgerKind::Acked);
             }
             SettleKind::Nack { delay_ms, error } => {
