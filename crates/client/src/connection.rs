@@ -330,8 +330,7 @@ fn arm(timer: Pin<&mut Sleep>, deadline: Instant) {
 }
 
 const ROOTS_REMEDY: &str = "give a PEM file with the CA that issued the broker's certificate";
-const NO_TLS_REMEDY: &str =
-    "connect without TLS (command line: leave --tls-ca out), or give the broker a certificate (tls_cert, tls_key)";
+const NO_TLS_REMEDY: &str = "connect without TLS (command line: no --tls-ca or MORTARMQ_TLS_CA), or give the broker a certificate (tls_cert, tls_key)";
 const CERTIFICATE_REMEDY: &str =
     "give the CA that issued it (command line: --tls-ca FILE), and reach the broker by a name that it has";
 const WITH_TLS_REMEDY: &str = "connect with TLS, and the CA of the broker (command line: --tls-ca FILE)";
@@ -354,9 +353,18 @@ mod tests {
     use tokio::net::{TcpListener, TcpStream};
     use tokio::time::Instant;
 
-    use super::{Connected, SILENCE, serve};
+    use super::{Connected, DialError, SILENCE, introduced, serve};
     use crate::engine::Shared;
     use crate::options::ReconnectOptions;
+
+    #[test]
+    fn an_alert_of_tls_in_place_of_an_answer_says_what_to_do() {
+        for read in [&[21, 3, 3, 0, 2, 2, 10][..], &[21, 3]] {
+            let Err(DialError::Tls { remedy, .. }) = introduced(read) else { panic!("{read:?}") };
+            assert!(remedy.contains("--tls-ca"), "{remedy}");
+        }
+        assert!(matches!(introduced(&[21]), Ok(None)), "it may still be a frame");
+    }
 
     #[tokio::test]
     async fn a_connection_is_given_up_when_the_broker_was_silent_for_45_s() {

@@ -78,6 +78,12 @@ fn the_commands_that_init_prints_lead_to_a_first_message_over_tls() {
     assert_eq!(done.code, Some(0), "{script}: {}", done.stderr);
     assert!(done.stdout.starts_with("created\t"), "{}", done.stdout);
     assert!(done.stderr.contains("books balance") || done.stderr.contains("no group yet"), "{}", done.stderr);
+    // The system's CAs are those of a file, if somebody says so.
+    let system = [("MORTARMQ_TLS_CA", "system"), ("SSL_CERT_FILE", &begun.ca())];
+    for args in [&["topics", "list"][..], &["topics", "describe", "orders"]] {
+        let done = begun.ask(args, &system);
+        assert_eq!(done.code, Some(0), "{args:?}: {}", done.stderr);
+    }
     // As the banner of `serve` says it.
     let export = begun.broker.banner.iter().find(|line| line.trim().starts_with("export MORTARMQ_TLS_CA="));
     let export = export.expect("it says where the CA is").trim();

@@ -241,14 +241,17 @@ impl AsyncWrite for AdminStream {
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(context)
+        match Pin::new(&mut self.stream).poll_shutdown(context) {
+            Poll::Pending => self.after_write(context, Poll::Pending),
+            shut @ Poll::Ready(_) => shut,
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::{AdminStream, Patience};
-    use mortarmq_transport::Stream;
+    use mortarmq_transport::{Acceptor, Connector, Roots, Stream};
     use std::io::ErrorKind;
     use std::sync::Arc;
     use std::time::Duration;
@@ -300,6 +303,55 @@ mod tests {
         assert_eq!(stream.read_u8().await.expect("a byte"), b'G');
         let answer = vec![0; 64 << 20];
         assert_eq!(stream.write_all(&answer).await.expect_err("nobody reads").kind(), ErrorKind::TimedOut);
+    }
+
+    /// As `pair`, over TLS; the handshake is not done.
+    async fn tls_pair(patience: Patience) -> (AdminStream, Stream, tempfile::TempDir) {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (certificate, key) = (folder.path().join("cert.pem"), folder.path().join("key.pem"));
+        let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).expect("a certificate");
+        std::fs::write(&certificate, made.cert.pem()).expect("written");
+        std::fs::write(&key, made.signing_key.serialize_pem()).expect("written");
+        let (mut stream, peer) = pair(patience).await;
+        let acceptor = Acceptor::from_files(&certificate, &key).expect("they are right");
+        let plain = std::mem::replace(&mut stream.stream, Stream::plain(unused().await));
+        stream.stream = acceptor.accept(plain.finish()).expect("a server");
+        let connector = Connector::new(&Roots::File(certificate)).expect("it is right");
+        (stream, connector.connect(peer, "localhost").expect("a name"), folder)
+    }
+
+    async fn unused() -> TcpStream {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+        TcpStream::connect(listener.local_addr().expect("an address")).await.expect("connected")
+    }
+
+    #[tokio::test]
+    async fn rule_9_over_tls_a_peer_that_does_not_read_cannot_keep_its_connection() {
+        let (mut stream, mut peer, _folder) = tls_pair(Patience { stall: SHORT, ..PATIENT }).await;
+        let (greeted, read) = tokio::join!(peer.handshake(), async {
+            // Lets the handshake go on: nothing comes yet.
+            tokio::time::timeout(SHORT, stream.read_u8()).await
+        });
+        greeted.expect("they agree");
+        assert!(read.is_err(), "{read:?}");
+        peer.write_all(b"G").await.expect("written");
+        assert_eq!(stream.read_u8().await.expect("a byte"), b'G');
+        let answer = vec![0; 64 << 20];
+        assert_eq!(stream.write_all(&answer).await.expect_err("nobody reads").kind(), ErrorKind::TimedOut);
+        for _ in 0..2 {
+            let ended = tokio::time::timeout(LONG / 2, stream.shutdown()).await.expect("it does not hang");
+            assert_eq!(ended.expect_err("nobody reads").kind(), ErrorKind::TimedOut);
+            let flushed = tokio::time::timeout(LONG / 2, stream.flush()).await.expect("it does not hang");
+            assert_eq!(flushed.expect_err("nobody reads").kind(), ErrorKind::TimedOut);
+        }
+    }
+
+    #[tokio::test]
+    async fn rule_9_a_handshake_counts_for_the_time_to_the_first_byte() {
+        let (mut stream, mut peer, _folder) = tls_pair(Patience { first: 4 * SHORT, ..PATIENT }).await;
+        let (greeted, read) = tokio::join!(peer.handshake(), stream.read_u8());
+        greeted.expect("they agree");
+        assert_eq!(read.expect_err("nothing comes behind it").kind(), ErrorKind::TimedOut);
     }
 
     #[tokio::test]

@@ -1,7 +1,7 @@
 //! TLS over a socket that never waits: bytes between a `rustls::Connection` and the socket.
 //!
 //! # Invariants
-//! 1. Plaintext is handed out before more is read, so at most one record's worth of it is kept here.
+//! 1. Plaintext is handed out before more is read, so no more of it is kept here than one read of the socket brought.
 //! 2. Plaintext is taken only while no ciphertext waits for the socket.
 //! 3. A server sends nothing to a peer whose first byte is not one of TLS.
 
@@ -98,6 +98,7 @@ impl Session {
     /// Takes some of the bytes for the socket.
     pub(crate) fn write(&mut self, socket: &TcpStream, bytes: &[u8]) -> io::Result<usize> {
         self.flush(socket)?;
+        // Else a peer that reads slowly would be sent its bytes in tiny records, as room for each comes free.
         if self.wants_write() {
             return Err(io::ErrorKind::WouldBlock.into());
         }
