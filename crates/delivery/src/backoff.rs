@@ -51,6 +51,7 @@ mod tests {
             backoff_base_ms: base,
             backoff_max_ms: max,
             max_passed_over: 1,
+            max_acked_ahead: 0,
             max_in_flight: 0,
             max_attempts: 0,
         }

@@ -1,11 +1,11 @@
 //! How a delivery ends without an ack: its time ran out, it was refused or given back, its member went away. And when that
 //! was one time too many: the message is dead.
 
-use mortarmq_types::{Attempt, Cause, DeliveryId, KeyHash, MemberId, Seq};
+use mortarmq_types::{Attempt, Cause, DeliveryId, DropReason, KeyHash, MemberId, Seq};
 
 use crate::{
     backoff::backoff_ms,
-    entry::{Entry, Lease, State},
+    entry::{Lease, State},
     path_partition::PathPartition,
     rules::{Grant, Now, PathRules},
 };
@@ -29,6 +29,8 @@ pub struct Ended {
     pub size_bytes: u32,
     /// What ended it.
     pub end: End,
+    /// The dead letter that holds the message's bytes, if it was redriven.
+    pub source: Option<Seq>,
 }
 
 /// What ended a delivery.
@@ -42,6 +44,8 @@ pub enum End {
     Dead(Death),
     /// The message could not be read and never left: it waits until it can be. Its next delivery is `released`.
     Held,
+    /// The delivery ended for this cause, and retention had passed its message meanwhile: it is settled, dropped by that rule.
+    Trimmed(Cause),
 }
 
 /// Why a message is dead.
@@ -117,7 +121,6 @@ impl PathPartition {
     /// # Source
     /// DESIGN section 2, "Time".
     pub fn end_due(&mut self, now: Now, budget: &mut u32, rules: &PathRules, ended: &mut Vec<Ended>) {
-        self.follow_order(rules.order);
         while *budget > 0
             && let Some(&(deadline, seq)) = self.deadlines.first()
             && deadline <= now.lease
@@ -152,7 +155,6 @@ impl PathPartition {
         now: Now,
         ended: &mut Vec<Ended>,
     ) -> bool {
-        self.follow_order(rules.order);
         let left = if cause == Cause::ConsumerLost { Failure::Lost } else { Failure::GivenBack };
         while let Some(&(_, seq)) = self.holders.range((member, Seq::ZERO)..=(member, Seq::MAX)).next() {
             if *budget == 0 {
@@ -219,14 +221,20 @@ impl PathPartition {
         let death = failure.death(entry.attempt, rules);
         let end = match death {
             Some(death) => End::Dead(death),
+            None if seq < self.kept_from && self.source_of(seq).is_none() => End::Trimmed(failure.cause()),
             None if failure == Failure::Held => End::Held,
             None => End::Ended(failure.cause()),
         };
-        ended.push(ended_by(seq, entry, &lease, end));
+        ended.push(self.ended_by(seq, &lease, end));
         self.forget_lease(seq, &lease);
-        if death.is_some() {
+        let counter = match end {
+            End::Dead(_) => Some(&mut self.dlq),
+            End::Trimmed(_) => Some(&mut self.dropped_by[usize::from(DropReason::Retention.number())]),
+            End::Acked | End::Ended(_) | End::Held => None,
+        };
+        if let Some(counter) = counter {
+            *counter += 1;
             let entry = self.remove(seq);
-            self.dlq += 1;
             self.leave_key(entry.key_hash, seq);
             return;
         }
@@ -269,25 +277,27 @@ impl PathPartition {
         let entry = self.entry_mut(seq);
         entry.state = State::Waiting;
         let (key, due) = (entry.key_hash, entry.due);
-        if self.has_queue(key) {
+        if self.stands_in_queue(key, seq) {
             self.free_head(key);
         } else {
             self.ready.insert((due, seq));
         }
     }
-}
 
-/// The end of a message's live delivery.
-pub(crate) const fn ended_by(seq: Seq, entry: &Entry, lease: &Lease, end: End) -> Ended {
-    Ended {
-        seq,
-        delivery_id: lease.delivery_id,
-        attempt: entry.attempt,
-        member: lease.member,
-        grant: lease.grant,
-        key_hash: entry.key_hash,
-        size_bytes: entry.size_bytes,
-        end,
+    /// The end of a message's live delivery.
+    pub(crate) fn ended_by(&self, seq: Seq, lease: &Lease, end: End) -> Ended {
+        let entry = self.entry(seq);
+        Ended {
+            seq,
+            delivery_id: lease.delivery_id,
+            attempt: entry.attempt,
+            member: lease.member,
+            grant: lease.grant,
+            key_hash: entry.key_hash,
+            size_bytes: entry.size_bytes,
+            end,
+            source: self.source_of(seq),
+        }
     }
 }
 

@@ -84,6 +84,12 @@ impl Entry {
         Self { cause: Cause::Replayed, ..Self::new(fact, ClusterTime::ZERO) }
     }
 
+    /// The entry of a dead message that an operator brought back: attempts start again, and its next delivery follows the one
+    /// that it died by (P7).
+    pub(crate) const fn redriven(fact: Fact, previous: DeliveryId) -> Self {
+        Self { cause: Cause::Redriven, previous, ..Self::new(fact, ClusterTime::ZERO) }
+    }
+
     /// The lease, if the message is leased.
     #[must_use]
     pub const fn lease(&self) -> Option<&Lease> {

@@ -8,7 +8,7 @@
 //! | field | bytes | meaning, unit | guards against |
 //! |---|---|---|---|
 //! | version | 1 | [`IMAGE_VERSION`] | a layout that this build would misread (P11) |
-//! | order | 1 | the order in force: 0 none, 1 by key | a key queue where none was kept, or none where it was (P8) |
+//! | order | 1 | the order in force: 0 none, 1 by key; 2 and 3 the same while the path is going over to it | a key queue where none was kept, or none where it was (P8) |
 //! | start | 8 | the first sequence owed, at least 1 | books that begin elsewhere (P9) |
 //! | position | 8 | all below was offered, dropped or skipped, sequence | messages skipped or offered again as new (P4, P10) |
 //! | replay_end | 8 | the highest position ever, at least `position` | a replay cut off, or first deliveries told as replays (P7) |
@@ -26,10 +26,14 @@
 //! | run count | 8 | runs that follow | runs cut off at the end |
 //! | runs | n × 33 | settles that may be repeated, by rising delivery | a repeated ack refused after a restart (P6) |
 //! | mark count | 8 | marks that follow | marks cut off at the end |
-//! | marks | n × 8 | messages from `position` to `replay_end` that were settled since the position moved back, by rising sequence | a settled message replayed (P6) |
+//! | marks | n × 8 | messages from `position` on that are settled: since the position moved back, or one by one, by rising sequence | a settled message offered (P6) |
 //! | move | 1 | what goes on: 0 nothing, 1 a purge, 2 a seek forwards, 3 a seek backwards | a purge that stops half-way (P4) |
 //! | to | 8 | if something goes on: where to | the same |
 //! | from | 8 | if something goes on: what lies below was looked at | the same |
+//! | reordering | 8 | if `order` is 2 or 3: what lies below stands as it says, the rest as before | a key that overtakes itself (P8) |
+//! | source count | 8 | sources that follow | sources cut off at the end |
+//! | sources | n × 16 | redriven messages, each one of the entries, by rising sequence, with their dead letters | bytes that are gone before their message is settled (P4) |
+//! | kept_from | 8 | retention has dropped what was unsettled below but for what is leased; at most `due_start` | what was dropped owed again (P6, P10) |
 //!
 //! An entry:
 //!
@@ -65,6 +69,7 @@
 
 mod moves;
 mod restore;
+mod sources;
 
 use std::ops::Range;
 
@@ -118,15 +123,18 @@ pub struct PathPartitionImage {
     replay_end: Seq,
     settled_ahead: OrdSet<Seq>,
     moving: Option<Moving>,
+    reordering: Option<Seq>,
     due_position: DuePosition,
     due_start: Seq,
     delayed: u64,
+    kept_from: Seq,
     delivered: u64,
     dropped_by: [u64; DropReason::ALL.len()],
     dlq: u64,
     again: u64,
     retries_by: [u64; Cause::ALL.len()],
     entries: OrdMap<Seq, Entry>,
+    sources: OrdMap<Seq, Seq>,
     runs: OrdMap<DeliveryId, Run>,
 }
 
@@ -134,9 +142,11 @@ impl PathPartitionImage {
     /// Appends the state's bytes.
     pub fn encode(&self, out: &mut BytesMut) {
         out.put_u8(IMAGE_VERSION);
-        out.put_u8(match self.order {
-            Order::None => 0,
-            Order::Key => 1,
+        out.put_u8(match (self.order, self.reordering) {
+            (Order::None, None) => 0,
+            (Order::Key, None) => 1,
+            (Order::None, Some(_)) => 2,
+            (Order::Key, Some(_)) => 3,
         });
         out.put_u64(self.start.get());
         out.put_u64(self.position.get());
@@ -163,6 +173,11 @@ impl PathPartitionImage {
             put_run(out, *first, run);
         }
         moves::put(out, &self.settled_ahead, self.moving);
+        if let Some(from) = self.reordering {
+            out.put_u64(from.get());
+        }
+        sources::put(out, &self.sources);
+        out.put_u64(self.kept_from.get());
     }
 }
 
@@ -177,15 +192,18 @@ impl PathPartition {
             replay_end: self.replay_end,
             settled_ahead: self.settled_ahead.clone(),
             moving: self.moving,
+            reordering: self.reordering,
             due_position: self.due_position,
             due_start: self.due_start,
             delayed: self.delayed,
+            kept_from: self.kept_from,
             delivered: self.delivered,
             dropped_by: self.dropped_by,
             dlq: self.dlq,
             again: self.again,
             retries_by: self.retries_by,
             entries: self.entries.clone(),
+            sources: self.sources.clone(),
             runs: self.runs.shared(),
         }
     }
@@ -201,9 +219,11 @@ impl PathPartition {
         if version != IMAGE_VERSION {
             return Err(ImageError::UnknownVersion { found: version });
         }
-        let order = match fields.u8()? {
-            0 => Order::None,
-            1 => Order::Key,
+        let (order, is_reordering) = match fields.u8()? {
+            0 => (Order::None, false),
+            1 => (Order::Key, false),
+            2 => (Order::None, true),
+            3 => (Order::Key, true),
             found => return Err(ImageError::Field { field: "order", found: u64::from(found) }),
         };
         let start = Seq::new(fields.u64_in("start", Seq::FIRST.get(), NUMBER_MAX)?);
@@ -227,12 +247,17 @@ impl PathPartition {
         }
         let entries = take_entries(&mut fields, start..replay_end, due_position.due)?;
         let runs = Runs::restore(take_runs(&mut fields, start, replay_end)?);
-        let settled_ahead = moves::take_marks(&mut fields, position, replay_end)?;
+        let settled_ahead = moves::take_marks(&mut fields, position)?;
         let moving = moves::take_moving(&mut fields, position)?;
         let mut path = Self { position, replay_end, moving, order, runs, delivered, ..Self::new(start) };
+        if is_reordering {
+            path.reordering = Some(Seq::new(fields.u64_in("reordering", 0, NUMBER_MAX)?));
+        }
         (path.due_position, path.due_start, path.delayed) = (due_position, due_start, delayed);
         (path.dropped_by, path.dlq, path.again, path.retries_by) = (dropped_by, dlq, again, retries_by);
         path.restore(entries, settled_ahead)?;
+        path.sources = sources::take(&mut fields, &path.entries)?;
+        path.kept_from = take_kept_from(&mut fields, &path)?;
         Ok(path)
     }
 }
@@ -291,6 +316,15 @@ fn take_due_position(fields: &mut Fields<'_>) -> Result<DuePosition, ImageError>
         return Err(ImageError::Field { field: "due_seq", found: seq.get() });
     }
     Ok(DuePosition { due, seq })
+}
+
+/// Retention's bound, below which only leased and redriven messages are unsettled.
+fn take_kept_from(fields: &mut Fields<'_>, path: &PathPartition) -> Result<Seq, ImageError> {
+    let kept_from = Seq::new(fields.u64_in("kept_from", Seq::FIRST.get(), path.due_start.get())?);
+    match path.entries.range(..kept_from).find(|(seq, _)| !path.outlasts_retention(**seq)) {
+        Some((seq, _)) => Err(ImageError::Field { field: "state", found: seq.get() }),
+        None => Ok(kept_from),
+    }
 }
 
 fn take_entries(

@@ -4,6 +4,9 @@
 //! be leased, once nothing of the key is leased any more, and what one call leases behind it. Under [`Order::None`] the
 //! queues are empty, so nothing is ever held back and nothing follows: no caller asks which order is in force.
 //!
+//! A change of the order moves the messages one by one, lowest first; meanwhile some stand in queues and others do not, and
+//! nothing is leased.
+//!
 //! A message that an operator brings back joins its key's queue when it is offered again, and one that was delayed when it
 //! falls due. It may stand before messages that are leased: it waits for those, and what waits behind it waits for it.
 
@@ -18,35 +21,81 @@ use crate::{
 };
 
 impl PathPartition {
-    /// Adopts the order that the group's settings now ask for.
+    /// Goes over to the order that the group's settings now ask for.
     ///
-    /// A change costs a walk over all entries; it is an operator's act. Leases that were granted before it keep
-    /// running, but are no longer taken for granted in key order.
-    pub(crate) fn follow_order(&mut self, order: Order) {
-        if self.order == order {
+    /// Each unsettled message that was offered takes a step of the budget; what is left goes on with [`Self::go_on`], at the
+    /// next stamps, and until then nothing is leased. Another change waits until this one is done. Leases that were granted
+    /// before it keep running, but are no longer taken for granted in key order.
+    ///
+    /// # Source
+    /// P8; DESIGN section 2, "No command costs more than 1,024 steps".
+    pub fn follow_order(&mut self, order: Order, budget: &mut u32) {
+        if self.order != order && self.reordering.is_none() {
+            self.order = order;
+            self.reordering = Some(Seq::ZERO);
+        }
+        self.take_order_steps(budget);
+    }
+
+    /// Goes on with a change of order, lowest message first.
+    pub(crate) fn take_order_steps(&mut self, budget: &mut u32) {
+        while let Some(from) = self.reordering {
+            let Some(seq) = self.entries.range(from..).next().map(|(seq, _)| *seq) else {
+                self.reordering = None;
+                return;
+            };
+            if *budget == 0 {
+                return;
+            }
+            *budget -= 1;
+            self.reordering = Some(seq.next());
+            self.reorder(seq);
+        }
+    }
+
+    /// Moves one message into or out of its key's queue.
+    fn reorder(&mut self, seq: Seq) {
+        let entry = self.entry(seq);
+        let (key, due, is_waiting) = (entry.key_hash, entry.due, entry.is_waiting());
+        if self.order == Order::Key {
+            // All before it stand in their queues already, and nothing is leased in key order.
+            if key.is_some() {
+                self.keyed.insert((key, seq));
+                if self.head_of_key(key) != Some(seq) {
+                    self.ready.remove(&(due, seq));
+                }
+            }
             return;
         }
-        self.order = order;
-        self.keyed.clear();
-        self.leased_keys.clear();
-        self.ready.clear();
-        for (seq, entry) in &self.entries.clone() {
-            if entry.lease().is_some_and(|lease| lease.ordered)
-                && let State::Leased(lease) = &mut self.entry_mut(*seq).state
-            {
-                lease.ordered = false;
-            }
-            let is_head = join(&mut self.keyed, order, entry.key_hash, *seq);
-            if entry.is_waiting() && is_head {
-                self.ready.insert((entry.due, *seq));
-            }
+        if let State::Leased(lease) = &mut self.entry_mut(seq).state {
+            lease.ordered = false;
         }
+        self.leased_keys.remove(&(key, seq));
+        self.keyed.remove(&(key, seq));
+        if is_waiting {
+            self.ready.insert((due, seq));
+        }
+        // What stood behind it stands at the head now, for as long as it stands in the queue.
+        self.free_head(key);
+    }
+
+    /// Whether an unsettled message that was offered stands in its key's queue.
+    pub(crate) fn stands_in_queue(&self, key: KeyHash, seq: Seq) -> bool {
+        key.is_some()
+            && match (self.order, self.reordering) {
+                (Order::Key, None) => true,
+                (Order::None, None) => false,
+                (Order::Key, Some(from)) => seq < from,
+                (Order::None, Some(from)) => seq >= from,
+            }
     }
 
     /// Adds a message to its key's queue: at the end, or where its sequence belongs if it comes late. What it overtakes there
     /// waits for it.
     pub(crate) fn join_key(&mut self, key: KeyHash, seq: Seq) {
-        join(&mut self.keyed, self.order, key, seq);
+        if self.order == Order::Key && key.is_some() {
+            self.keyed.insert((key, seq));
+        }
         // Ready can be the one behind it, or the one behind what is leased, if this call leased that.
         let last_leased = self.leased_keys.range((key, seq)..=(key, Seq::MAX)).next_back().map(|(_, seq)| *seq);
         for before in [Some(seq), last_leased].into_iter().flatten() {
@@ -74,11 +123,6 @@ impl PathPartition {
         {
             self.ready.insert((entry.due, head));
         }
-    }
-
-    /// Whether messages of this key stand in a queue.
-    pub(crate) fn has_queue(&self, key: KeyHash) -> bool {
-        self.order == Order::Key && key.is_some()
     }
 
     /// Whether a message at the position must wait for its key.
@@ -123,15 +167,6 @@ impl PathPartition {
 fn after(index: &BTreeSet<(KeyHash, Seq)>, key: KeyHash, seq: Seq) -> impl Iterator<Item = Seq> {
     let bounds = (Bound::Excluded((key, seq)), Bound::Included((key, Seq::MAX)));
     index.range(bounds).map(|(_, seq)| *seq)
-}
-
-/// Adds a message to its key's queue, if there is one to join, and says whether it stands at the head.
-fn join(keyed: &mut BTreeSet<(KeyHash, Seq)>, order: Order, key: KeyHash, seq: Seq) -> bool {
-    if order == Order::None || !key.is_some() {
-        return true;
-    }
-    keyed.insert((key, seq));
-    keyed.range((key, Seq::ZERO)..).next() == Some(&(key, seq))
 }
 
 /// What of a key stands before a message, lowest sequence first: for checks of invariant 6.

@@ -92,6 +92,8 @@ pub struct LeaseRequest {
     pub grant: Grant,
     /// How much it is given at most.
     pub limits: LeaseLimits,
+    /// Whether messages may be passed over because their key must wait. If not, the call stops at the first of them.
+    pub may_pass_over: bool,
     /// The partition's last sequence.
     pub last_seq: Seq,
     /// The stamp of the batch.
@@ -130,6 +132,8 @@ pub struct Leased {
     pub size_bytes: u32,
     /// When the lease ends.
     pub deadline: LeaseTime,
+    /// The dead letter that holds its bytes, if it was redriven.
+    pub source: Option<Seq>,
 }
 
 /// A message that left the path without a delivery.
@@ -175,6 +179,8 @@ pub enum LeaseStop {
     },
     /// As many unsettled messages were passed as the group allows: only these move on.
     PassedOverFull,
+    /// As many messages are settled past the oldest unsettled one as the group allows: nothing new is offered.
+    AckedAheadFull,
     /// As many leases are live as the group allows.
     InFlightFull,
 }
@@ -223,8 +229,12 @@ impl PathPartition {
             // What an operator moves is offered again when it stands where it is to be.
             return LeaseStop::NothingReady;
         }
-        self.follow_order(rules.order);
         let mut call = Call::new(request, rules, *last_delivery_id);
+        self.follow_order(rules.order, &mut call.steps_left);
+        if self.reordering.is_some() {
+            handed.steps += request.limits.steps - call.steps_left;
+            return LeaseStop::StepsSpent;
+        }
         let stop = self.serve(&mut call, facts, last_delivery_id, handed);
         // What was unlocked and not taken waits again, for the messages that this call leased (P8).
         for place in call.unlocked {
@@ -269,7 +279,7 @@ impl PathPartition {
                 Some(seq) => self.lease_passed(seq, call, last_delivery_id, handed),
                 None => match (self.lease_new(call, facts, last_delivery_id, handed), ready) {
                     // Only what was offered moves on; nothing would, if it waited for what may not be offered.
-                    (Err(LeaseStop::PassedOverFull), Some(seq)) => {
+                    (Err(LeaseStop::PassedOverFull | LeaseStop::AckedAheadFull), Some(seq)) => {
                         self.lease_passed(seq, call, last_delivery_id, handed)
                     }
                     (went_on, _) => went_on,
@@ -359,6 +369,9 @@ impl PathPartition {
         if call.left_behind || self.passed_over() >= u64::from(call.rules.max_passed_over) {
             return Err(LeaseStop::PassedOverFull);
         }
+        if self.is_far_ahead(call.rules) {
+            return Err(LeaseStop::AckedAheadFull);
+        }
         if facts.due_of(seq).is_some_and(|due| self.is_delayed(due, seq)) {
             self.advance_to(seq.next());
             self.delayed += 1;
@@ -371,6 +384,9 @@ impl PathPartition {
             return Ok(());
         }
         let must_wait = self.must_wait(fact.key_hash, seq, call.before);
+        if must_wait && !call.request.may_pass_over {
+            return Err(LeaseStop::PassedOverFull);
+        }
         if !must_wait && !call.has_room_for(fact.size_bytes) {
             return Err(LeaseStop::TooLarge { size_bytes: fact.size_bytes });
         }
@@ -414,7 +430,7 @@ impl PathPartition {
         let ordered = self.order == Order::Key;
         let (key, due) = (self.entry(seq).key_hash, self.entry(seq).due);
         self.ready.remove(&(due, seq));
-        if self.has_queue(key) {
+        if self.stands_in_queue(key, seq) {
             self.leased_keys.insert((key, seq));
         }
         let entry = self.entry_mut(seq);
@@ -429,7 +445,8 @@ impl PathPartition {
             self.retries_by[usize::from(cause.number())] += 1;
         }
         call.take(size_bytes);
-        handed.leased.push(Leased { seq, delivery_id, attempt, cause, previous, size_bytes, deadline });
+        let source = self.source_of(seq);
+        handed.leased.push(Leased { seq, delivery_id, attempt, cause, previous, size_bytes, deadline, source });
     }
 }
 

@@ -26,8 +26,10 @@ pub mod image;
 pub mod lease;
 pub mod moves;
 pub mod path_partition;
+pub mod redrive;
 pub mod rules;
 pub mod settle;
+pub mod trim;
 
 pub use books::Books;
 pub use chunked::ChunkedMap;
@@ -37,5 +39,6 @@ pub use image::{ImageError, PathPartitionImage};
 pub use lease::{Delayed, Dropped, DuePosition, Fact, Facts, Handed, LeaseLimits, LeaseRequest, LeaseStop, Leased};
 pub use moves::{Fate, MoveCount, MoveUnderWay, Moved};
 pub use path_partition::PathPartition;
+pub use redrive::{Redriven, Refused};
 pub use rules::{Grant, Now, Order, PathRules};
 pub use settle::{Settle, SettleError, Settled};

@@ -26,7 +26,7 @@ use mortarmq_types::{Cause, DropReason, Seq};
 
 use crate::{
     books::end_of,
-    ending::{End, Ended, ended_by},
+    ending::{End, Ended},
     entry::{Entry, State},
     lease::{DuePosition, Facts},
     path_partition::PathPartition,
@@ -88,11 +88,11 @@ pub(crate) enum MoveKind {
 }
 
 /// What one call of a move may cost, and what it reports.
-struct Steps<'a> {
-    facts: &'a dyn Facts,
-    left: &'a mut u32,
-    moved: &'a mut Vec<Moved>,
-    ended: &'a mut Vec<Ended>,
+pub(crate) struct Steps<'a> {
+    pub(crate) facts: &'a dyn Facts,
+    pub(crate) left: &'a mut u32,
+    pub(crate) moved: &'a mut Vec<Moved>,
+    pub(crate) ended: &'a mut Vec<Ended>,
 }
 
 impl PathPartition {
@@ -114,7 +114,8 @@ impl PathPartition {
         dropped
     }
 
-    /// Moves the position to this message, or to the next that is to come if that is earlier.
+    /// Moves the position to this message, to the next that is to come if that is earlier, or to the first that retention
+    /// keeps if that is later.
     ///
     /// # Errors
     /// While another move goes on.
@@ -132,7 +133,7 @@ impl PathPartition {
         if self.moving.is_some() {
             return Err(MoveUnderWay);
         }
-        let to = to.clamp(Seq::FIRST, end_of(last_seq));
+        let to = to.min(end_of(last_seq)).max(self.kept_from);
         let told = moved.len();
         let (kind, known) = if to < self.position {
             (MoveKind::Backwards, self.settled_from(to).map(|replayed| MoveCount { replayed, ..MoveCount::default() }))
@@ -174,21 +175,24 @@ impl PathPartition {
         Moving { kind: MoveKind::Purge, to: end_of(last_seq).max(self.start), from: Seq::FIRST }
     }
 
-    /// Whether a move is not done yet.
+    /// Whether a move or a change of order is not done yet: until then nothing is leased.
     #[must_use]
     pub const fn is_moving(&self) -> bool {
-        self.moving.is_some()
+        self.moving.is_some() || self.reordering.is_some()
     }
 
-    /// The lowest sequence that neither the position nor a move has come to.
+    /// The lowest sequence that neither the position nor a move nor the settling of single messages has come to.
     #[must_use]
     pub fn reached(&self) -> Seq {
-        self.moving.map_or(self.replay_end, |moving| moving.to.max(self.replay_end))
+        let behind_marks = self.settled_ahead.get_max().map_or(Seq::ZERO, |mark| mark.next());
+        let moving_to = self.moving.map_or(Seq::ZERO, |moving| moving.to);
+        self.replay_end.max(moving_to).max(behind_marks)
     }
 
-    /// Goes on with a move, if there is one. Each message that was offered, and each of the schedule that was passed, takes
-    /// one step of the budget.
+    /// Goes on with a change of order, and then with a move, if there are such. Each message that was offered, and each of the
+    /// schedule that was passed, takes one step of the budget.
     pub fn go_on(&mut self, facts: &dyn Facts, budget: &mut u32, moved: &mut Vec<Moved>, ended: &mut Vec<Ended>) {
+        self.take_order_steps(budget);
         self.take_steps(&mut Steps { facts, left: budget, moved, ended });
     }
 
@@ -217,10 +221,10 @@ impl PathPartition {
     }
 
     /// Skips the message at the position if it is not to be offered there: it is unsettled and was before the position
-    /// moved back, or was settled since.
+    /// moved back, or is settled.
     pub(crate) fn skip_at_position(&mut self) -> bool {
         let seq = self.position;
-        if seq >= self.replay_end {
+        if self.ahead == 0 {
             return false;
         }
         if !self.entries.contains_key(&seq) && self.settled_ahead.remove(&seq).is_none() {
@@ -239,7 +243,8 @@ impl PathPartition {
     /// How many messages below the target are neither settled nor leased, if that is known without a look at each.
     fn free_below(&self, to: Seq) -> Option<u64> {
         let unsettled = || to.above(self.position) - self.ahead + self.entries.len() as u64 + self.delayed;
-        (to >= self.replay_end).then(|| unsettled() - self.in_flight())
+        let is_above_marks = self.settled_ahead.get_max().is_none_or(|mark| *mark < to);
+        (to >= self.replay_end && is_above_marks).then(|| unsettled() - self.in_flight())
     }
 
     /// How many messages from the target up to what was ever offered are not owed, if that is known without a look at
@@ -254,24 +259,8 @@ impl PathPartition {
 
     /// Drops what lies below the target: first what is delayed and what was not offered, then what was.
     fn go_forwards(&mut self, mut moving: Moving, reason: DropReason, steps: &mut Steps<'_>) -> bool {
-        if !self.drop_delayed(reason, steps) {
+        if !self.drop_delayed(self.position, reason, steps) || !self.drop_new(moving.to, reason, steps) {
             return false;
-        }
-        while self.position < moving.to {
-            let skipped = self.first_ahead().filter(|seq| *seq < moving.to);
-            let end = skipped.unwrap_or(moving.to);
-            self.drop_run(self.position, end, reason, steps);
-            self.advance_to(end);
-            self.due_start = self.position;
-            if skipped.is_some() {
-                if *steps.left == 0 {
-                    return false;
-                }
-                *steps.left -= 1;
-                let has_skipped = self.skip_at_position();
-                assert!(has_skipped, "invariant 11: there is nothing to skip at {end}");
-                self.due_start = self.position;
-            }
         }
         while let Some((seq, entry)) = self.entries.range(moving.from..moving.to).next() {
             if *steps.left == 0 {
@@ -330,9 +319,32 @@ impl PathPartition {
         true
     }
 
-    /// Drops the delayed messages that were skipped: all of them lie below the target.
-    fn drop_delayed(&mut self, reason: DropReason, steps: &mut Steps<'_>) -> bool {
-        while let Some(DuePosition { due, seq }) = steps.facts.first_delayed(self.due_start..self.position) {
+    /// Drops what was not offered below a target, by arithmetic: the position moves there. What it skips is a step each.
+    pub(crate) fn drop_new(&mut self, to: Seq, reason: DropReason, steps: &mut Steps<'_>) -> bool {
+        while self.position < to {
+            let skipped = self.first_ahead().filter(|seq| *seq < to);
+            let end = skipped.unwrap_or(to);
+            self.drop_run(self.position, end, reason, steps);
+            self.advance_to(end);
+            self.due_start = self.position;
+            if skipped.is_some() {
+                if *steps.left == 0 {
+                    return false;
+                }
+                *steps.left -= 1;
+                let has_skipped = self.skip_at_position();
+                assert!(has_skipped, "invariant 11: there is nothing to skip at {end}");
+                self.due_start = self.position;
+            }
+        }
+        true
+    }
+
+    /// Drops the delayed messages that were skipped below a sequence, which is not above the position.
+    pub(crate) fn drop_delayed(&mut self, below: Seq, reason: DropReason, steps: &mut Steps<'_>) -> bool {
+        while self.due_start < below
+            && let Some(DuePosition { due, seq }) = steps.facts.first_delayed(self.due_start..below)
+        {
             if *steps.left == 0 {
                 return false;
             }
@@ -343,7 +355,7 @@ impl PathPartition {
             }
             self.due_start = seq.next();
         }
-        self.due_start = self.position;
+        self.due_start = self.due_start.max(below);
         true
     }
 
@@ -365,12 +377,12 @@ impl PathPartition {
         entry.into_iter().chain(mark).min()
     }
 
-    fn drop_run(&mut self, first: Seq, end: Seq, reason: DropReason, steps: &mut Steps<'_>) {
+    pub(crate) fn drop_run(&mut self, first: Seq, end: Seq, reason: DropReason, steps: &mut Steps<'_>) {
         self.dropped_by[usize::from(reason.number())] += end.above(first);
         steps.tell(first, end, Fate::Dropped(reason));
     }
 
-    fn drop_offered(&mut self, seq: Seq, reason: DropReason, steps: &mut Steps<'_>) {
+    pub(crate) fn drop_offered(&mut self, seq: Seq, reason: DropReason, steps: &mut Steps<'_>) {
         match self.entry(seq).state.clone() {
             State::Waiting => {
                 let due = self.entry(seq).due;
@@ -379,7 +391,7 @@ impl PathPartition {
             State::Scheduled { due } => _ = self.schedule.remove(&(due, seq)),
             State::Held => _ = self.held.remove(&seq),
             State::Leased(lease) => {
-                steps.ended.push(ended_by(seq, self.entry(seq), &lease, End::Ended(Cause::Released)));
+                steps.ended.push(self.ended_by(seq, &lease, End::Ended(Cause::Released)));
                 self.forget_lease(seq, &lease);
             }
         }
@@ -402,7 +414,7 @@ impl Moving {
 
 impl Steps<'_> {
     /// Reports what became of the messages `first..end`; those that follow one another are told together.
-    fn tell(&mut self, first: Seq, end: Seq, fate: Fate) {
+    pub(crate) fn tell(&mut self, first: Seq, end: Seq, fate: Fate) {
         let count = end.above(first);
         match self.moved.last_mut() {
             _ if count == 0 => {}

@@ -5,7 +5,8 @@
 //!    published (P10).
 //! 2. The leased entries are exactly those with a deadline, and those with a holder (P5).
 //! 3. The scheduled entries are exactly those with a due time.
-//! 4. Under key order the keyed entries are exactly those in a key's queue; otherwise no queue has any.
+//! 4. Under key order the keyed entries are exactly those in a key's queue; otherwise no queue has any. While the order
+//!    changes, the new order holds below one message, and the former from there on.
 //! 5. The ready messages are exactly the waiting ones that no earlier message of their key holds back, nor a lease of
 //!    their key that was granted in key order (P8).
 //! 6. Before a lease that was granted in key order, all that is unsettled in its key is leased to the same member, by
@@ -15,12 +16,14 @@
 //!    delivery is younger than the one before, and no two live deliveries have one number (P7).
 //! 9. What is remembered of settles is consistent in itself, and names no live delivery (P6).
 //! 10. The held entries are exactly those among the held; each was delivered before (failure rule 3).
-//! 11. What is marked as settled ahead lies between the position and the end of the replay and has no entry; with the
-//!     entries there it is what the position will skip.
+//! 11. What is marked as settled ahead lies at or above the position, was published, and has no entry; with the entries
+//!     there it is what the position will skip.
 //! 12. The leased keys are exactly the keyed messages whose lease was granted in key order.
 //! 13. The delayed messages that were skipped are as many as stand in the partition's schedule behind the due position, from
 //!     the due start to below the position, and have no entry (P4, P9). [`PathPartition::check_delayed`] asserts it: the
 //!     schedule is not part of this state. The due start lies between the start and the position.
+//! 14. What has a source has an entry: a redriven message until it is settled.
+//! 15. Retention's bound does not lie above the due start, and below it only leased and redriven messages are unsettled.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -56,7 +59,8 @@ pub struct PathPartition {
     /// The highest position ever; it never goes back (P10). From the position up to here, what has no entry and is not
     /// marked as settled is replayed.
     pub(crate) replay_end: Seq,
-    /// Messages above the position that were settled since it moved back: they are not replayed.
+    /// Messages above the position that are settled: since it moved back, or one by one before they were ever offered. They
+    /// are skipped.
     pub(crate) settled_ahead: OrdSet<Seq>,
     /// How many messages the position will skip: those marks, and the entries above it.
     pub(crate) ahead: u64,
@@ -67,12 +71,16 @@ pub struct PathPartition {
     pub(crate) due_start: Seq,
     /// Delayed messages below the position that have not fallen due for this path.
     pub(crate) delayed: u64,
+    /// Retention has dropped what was unsettled below, but for what is leased. It never goes back.
+    pub(crate) kept_from: Seq,
     /// What an operator asked for and is not done.
     pub(crate) moving: Option<Moving>,
     /// Every message that was offered, or fell due behind the position, and is not settled.
     pub(crate) entries: OrdMap<Seq, Entry>,
     /// The order that the indexes below are made for.
     pub(crate) order: Order,
+    /// While the order changes: what lies below stands as the new order asks, the rest as the old one did.
+    pub(crate) reordering: Option<Seq>,
     /// The queue of each key: its unsettled messages that were offered.
     pub(crate) keyed: BTreeSet<(KeyHash, Seq)>,
     /// Those of them whose lease was granted in key order.
@@ -87,6 +95,11 @@ pub struct PathPartition {
     pub(crate) holders: BTreeSet<(MemberId, Seq)>,
     /// What cannot be read.
     pub(crate) held: BTreeSet<Seq>,
+    /// Where the bytes of redriven messages lie: their dead letters, by sequence in the partition of the same number of the
+    /// dead-letter topic.
+    pub(crate) sources: OrdMap<Seq, Seq>,
+    /// Dead letters that were sources and are not any more, until the caller takes them.
+    pub(crate) freed: Vec<Seq>,
     /// Settles that may be repeated.
     pub(crate) runs: Runs,
     /// Messages that were acked.
@@ -105,8 +118,15 @@ impl PathPartition {
     /// A path that owes every message from `start` on.
     #[must_use]
     pub fn new(start: Seq) -> Self {
+        Self::kept(start, Seq::FIRST)
+    }
+
+    /// As [`Self::new`], in a partition that keeps nothing below `kept_from`.
+    #[must_use]
+    pub fn kept(start: Seq, kept_from: Seq) -> Self {
         // Sequence 0 is nobody's: a path that starts "at 0" starts at the first message.
-        let start = start.max(Seq::FIRST);
+        let kept_from = kept_from.max(Seq::FIRST);
+        let start = start.max(kept_from);
         Self {
             start,
             position: start,
@@ -116,9 +136,11 @@ impl PathPartition {
             due_position: DuePosition::default(),
             due_start: start,
             delayed: 0,
+            kept_from,
             moving: None,
             entries: OrdMap::new(),
             order: Order::Key,
+            reordering: None,
             keyed: BTreeSet::new(),
             leased_keys: BTreeSet::new(),
             ready: BTreeSet::new(),
@@ -126,6 +148,8 @@ impl PathPartition {
             deadlines: BTreeSet::new(),
             holders: BTreeSet::new(),
             held: BTreeSet::new(),
+            sources: OrdMap::new(),
+            freed: Vec::new(),
             runs: Runs::default(),
             delivered: 0,
             dropped_by: [0; DropReason::ALL.len()],
@@ -209,6 +233,25 @@ impl PathPartition {
         self.entries.len() as u64
     }
 
+    /// Whether a message that was never offered may be offered, as far as the limits of the group say.
+    #[must_use]
+    pub fn may_offer(&self, rules: &PathRules) -> bool {
+        self.passed_over() < u64::from(rules.max_passed_over) && !self.is_far_ahead(rules)
+    }
+
+    /// Whether as many messages are settled past the oldest unsettled one as the group allows.
+    ///
+    /// What is delayed, and not due, holds nothing back and is not looked at one by one: all of it is taken for unsettled and
+    /// ahead, so that there may be a few settled ones more.
+    pub(crate) fn is_far_ahead(&self, rules: &PathRules) -> bool {
+        let limit = u64::from(rules.max_acked_ahead);
+        let Some((oldest, _)) = self.entries.get_min().filter(|(seq, _)| limit != 0 && *seq < self.position) else {
+            return false;
+        };
+        let unsettled = self.entries.len() as u64 - (self.ahead - self.settled_ahead.len() as u64);
+        self.position.above(*oldest).saturating_sub(unsettled + self.delayed) >= limit
+    }
+
     /// Messages that were offered and could be leased right now.
     #[must_use]
     pub fn ready_messages(&self) -> u64 {
@@ -221,12 +264,23 @@ impl PathPartition {
         self.runs.len() as u64
     }
 
-    /// When the next lease ends or the next retry is due, given the sum of all gaps; at once while a move goes on.
+    /// When the oldest run of settles that is remembered began.
+    #[must_use]
+    pub fn oldest_run(&self) -> Option<ClusterTime> {
+        self.runs.oldest()
+    }
+
+    /// Forgets at most so many runs of settles whose time is over.
+    pub fn forget_settles(&mut self, now: ClusterTime, at_most: usize) {
+        self.runs.forget(now, at_most);
+    }
+
+    /// When the next lease ends or the next retry is due, given the sum of all gaps; at once while a move or a change of order goes on.
     ///
     /// It says nothing of old settles, which may wait to be forgotten until something else happens.
     #[must_use]
     pub fn next_due(&self, gaps_ms: u64) -> Option<ClusterTime> {
-        if self.moving.is_some() {
+        if self.is_moving() {
             return Some(ClusterTime::ZERO);
         }
         let lease = self.deadlines.first().map(|(deadline, _)| ClusterTime::new(deadline.get()).after_ms(gaps_ms));
@@ -266,7 +320,7 @@ impl PathPartition {
             self.schedule.first().is_some_and(|(due, _)| *due <= now.cluster)
                 || facts.next_delayed(self.due_position).is_some_and(|next| next.at.due <= now.cluster)
         };
-        self.moving.is_none()
+        !self.is_moving()
             && (!self.ready.is_empty() || self.order != rules.order || self.position <= last_seq || is_something_due())
     }
 
@@ -323,11 +377,12 @@ impl PathPartition {
     /// The message, if one that is not due for the path was offered all the same.
     pub fn skipped(&self, schedule: impl Iterator<Item = DuePosition>) -> Result<u64, Seq> {
         let mut count = 0;
-        for at in schedule.filter(|at| self.is_delayed(at.due, at.seq)) {
+        for at in schedule.filter(|at| *at > self.due_position) {
             if self.entries.contains_key(&at.seq) || self.settled_ahead.contains(&at.seq) {
                 return Err(at.seq);
             }
-            count += u64::from(at.seq < self.position);
+            // What lies below the due start is nothing to this path, until it is set back.
+            count += u64::from((self.due_start..self.position).contains(&at.seq));
         }
         Ok(count)
     }
@@ -347,13 +402,16 @@ impl PathPartition {
         let due_start = self.due_start;
         let is_in_place = self.start <= due_start && due_start <= position;
         assert!(is_in_place, "invariant 13: the due start {due_start} lies outside of {}..={position}", self.start);
+        self.check_kept();
         let marks = self.settled_ahead.len();
-        let in_place = self.settled_ahead.range(position..replay_end).count();
-        assert_eq!(in_place, marks, "invariant 11: a mark lies outside of {position}..{replay_end}");
+        let in_place = self.settled_ahead.range(position..end).count();
+        assert_eq!(in_place, marks, "invariant 11: a mark lies outside of {position}..{end}");
         let is_owed = self.settled_ahead.iter().find(|seq| self.entries.contains_key(*seq));
         assert_eq!(is_owed, None, "invariant 11, P6: a message is both settled and owed");
         let skipped = (marks + self.entries.range(position..).count()) as u64;
         assert_eq!(self.ahead, skipped, "invariant 11: messages that the position will skip");
+        let sourceless = self.sources.keys().find(|seq| !self.entries.contains_key(*seq));
+        assert_eq!(sourceless, None, "invariant 14: a dead letter is kept for a message that is settled");
         if let Some(moving) = &self.moving {
             moving.check(position, end);
         }
@@ -391,7 +449,7 @@ impl PathPartition {
         let mut ahead: BTreeMap<KeyHash, Ahead<'_>> = BTreeMap::new();
         let (mut queued, mut ready, mut leased) = (0, 0, 0);
         for (seq, entry) in &self.entries {
-            let has_queue = self.order == Order::Key && entry.key_hash.is_some();
+            let has_queue = self.stands_in_queue(entry.key_hash, *seq);
             queued += usize::from(has_queue);
             let is_queued = self.keyed.contains(&(entry.key_hash, *seq));
             assert_eq!(is_queued, has_queue, "invariant 4: message {seq} in the queue of its key");
@@ -444,9 +502,11 @@ impl PathPartition {
         self.entries.get(&seq).unwrap_or_else(|| panic!("an index names message {seq}, which has no entry"))
     }
 
-    /// Takes out a message that is settled. Above the position it leaves a mark, so that it is not replayed (P6).
+    /// Takes out a message that is settled. Above the position it leaves a mark, so that it is not replayed (P6); if it was
+    /// redriven, its dead letter is needed no more.
     pub(crate) fn remove(&mut self, seq: Seq) -> Entry {
         let entry = self.entries.remove(&seq).unwrap_or_else(|| panic!("P6: message {seq} is settled and not there"));
+        self.freed.extend(self.sources.remove(&seq));
         if seq >= self.position {
             self.settled_ahead.insert(seq);
         }

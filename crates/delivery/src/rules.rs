@@ -24,6 +24,8 @@ pub struct PathRules {
     pub backoff_max_ms: u64,
     /// The most unsettled messages below the position; at the limit only these move on.
     pub max_passed_over: u32,
+    /// The most messages that are settled past the oldest unsettled one; at the limit nothing new is offered. 0 = no limit.
+    pub max_acked_ahead: u32,
     /// The most live leases in this partition. 0 = no limit.
     pub max_in_flight: u32,
     /// After how many attempts a message is dead; it counts at the end of a delivery, so a lower number takes effect with

@@ -105,6 +105,11 @@ impl Runs {
         self.runs.range(..=delivery_id).next_back().is_some_and(|(first, run)| delivery_id.above(*first) < run.count)
     }
 
+    /// When the oldest of them began.
+    pub(crate) fn oldest(&self) -> Option<ClusterTime> {
+        self.ages.first().map(|(opened, _)| *opened)
+    }
+
     /// How many runs are kept.
     pub(crate) fn len(&self) -> usize {
         self.runs.len()

@@ -4,7 +4,7 @@
 use mortarmq_types::{DeliveryId, Seq};
 
 use crate::{
-    ending::{End, Ended, Failure, ended_by},
+    ending::{End, Ended, Failure},
     entry::{Entry, Lease, State},
     path_partition::PathPartition,
     rules::{Now, PathRules},
@@ -75,7 +75,6 @@ impl PathPartition {
         now: Now,
         ended: &mut Vec<Ended>,
     ) -> Result<Settled, SettleError> {
-        self.follow_order(rules.order);
         if how == Settle::Resume {
             return self.resume_held(seq, delivery_id);
         }
@@ -135,11 +134,11 @@ impl PathPartition {
     }
 
     fn ack(&mut self, seq: Seq, lease: Lease, ended: &mut Vec<Ended>) {
+        ended.push(self.ended_by(seq, &lease, End::Acked));
         self.forget_lease(seq, &lease);
         let entry = self.remove(seq);
         self.delivered += 1;
         self.leave_key(entry.key_hash, seq);
-        ended.push(ended_by(seq, &entry, &lease, End::Acked));
     }
 
     fn extend(&mut self, seq: Seq, lease: Lease, rules: &PathRules, now: Now) {

@@ -68,6 +68,7 @@ impl Bench {
                 backoff_base_ms: 0,
                 backoff_max_ms: 30_000,
                 max_passed_over: 1000,
+                max_acked_ahead: 0,
                 max_in_flight: 0,
                 max_attempts: 0,
             },
@@ -108,6 +109,7 @@ impl Bench {
             member,
             grant: Grant::Push,
             limits,
+            may_pass_over: true,
             last_seq: self.last_seq(),
             now: self.now(),
             granted_at: Position::default(),
@@ -571,6 +573,26 @@ fn p8_at_the_limit_only_messages_already_passed_move_on() {
     assert_eq!((bench.path.passed_over(), bench.path.position()), (2, Seq::new(3)));
     bench.settle(1, Settle::Ack);
     assert_eq!(bench.lease(B, 9), [2, 3]);
+}
+
+#[test]
+fn p4_with_so_many_acked_past_the_oldest_nothing_new_is_offered_and_retries_go_on() {
+    let mut bench = Bench::with_keys(&[0; 20]);
+    bench.rules.max_acked_ahead = 3;
+    assert_eq!(bench.lease(A, 5), [1, 2, 3, 4, 5]);
+    bench.settle(2, Settle::Ack);
+    bench.settle(4, Settle::Ack);
+    assert_eq!(bench.lease(A, 1), [6], "two are acked ahead of 1");
+    assert!(bench.path.may_offer(&bench.rules));
+    bench.settle(5, Settle::Ack);
+    assert!(!bench.path.may_offer(&bench.rules));
+    assert_eq!(bench.lease_with(A, NO_LIMIT), (vec![], LeaseStop::AckedAheadFull));
+    bench.settle(6, NACK);
+    assert_eq!(bench.lease(A, 9), [6], "only what was offered moves on");
+    bench.settle(1, Settle::Ack);
+    assert_eq!(bench.lease(A, 2), [7, 8], "3 is the oldest now: 4 and 5 lie ahead of it");
+    bench.rules.max_acked_ahead = 2;
+    assert_eq!(bench.lease(A, 2), [0; 0], "a limit that is set now holds now");
 }
 
 #[test]

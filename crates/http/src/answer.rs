@@ -30,9 +30,33 @@ pub(crate) async fn ask_with_position(
 
 /// Asks the node for a change; the position of its command, and what it did.
 pub(crate) async fn act(node: &impl NodeHandle, act: Act) -> Result<(mortarmq_types::Position, MovedView), Refusal> {
+    let (position, QueryAnswer::Moved(view)) = change(node, act).await? else { return Err(Refusal::other_answer()) };
+    Ok((position, view))
+}
+
+/// Asks the node for a change; the position of its command, and what there is now.
+pub(crate) async fn change(
+    node: &impl NodeHandle,
+    act: Act,
+) -> Result<(mortarmq_types::Position, QueryAnswer), Refusal> {
     let reply = node.act(act).await.ok_or_else(Refusal::cut_off)?;
-    let QueryAnswer::Moved(view) = reply.result? else { return Err(Refusal::other_answer()) };
-    Ok((reply.position, view))
+    Ok((reply.position, reply.result?))
+}
+
+/// What there is after a change, with the position of its command.
+#[derive(Serialize)]
+pub(crate) struct Changed<T> {
+    commit_index: u64,
+    epoch: u64,
+    #[serde(flatten)]
+    view: T,
+}
+
+impl<T: Serialize> Changed<T> {
+    /// Joins the two.
+    pub(crate) fn new(position: mortarmq_types::Position, view: T) -> Self {
+        Self { commit_index: position.commit_index.get(), epoch: position.epoch.get(), view }
+    }
 }
 
 /// A view as one line of JSON.

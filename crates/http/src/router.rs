@@ -18,18 +18,26 @@ pub fn router<H: NodeHandle>(handle: H) -> Router {
         .route("/metrics", get(routes::metrics::answer::<H>))
         .route("/stats", get(routes::stats::answer::<H>))
         .route("/v1/topics", get(routes::topics::answer::<H>))
-        .route("/v1/topics/{topic}", get(routes::topic::answer::<H>))
+        .route(
+            "/v1/topics/{topic}",
+            get(routes::topic::answer::<H>)
+                .patch(routes::change_topic::answer::<H>)
+                .delete(routes::delete_topic::answer::<H>),
+        )
         .route("/v1/topics/{topic}/groups", get(routes::groups::answer::<H>))
         .route(
             "/v1/topics/{topic}/groups/{group}",
-            get(routes::group::answer::<H>).delete(routes::delete_group::answer::<H>),
+            get(routes::group::answer::<H>)
+                .patch(routes::change_group::answer::<H>)
+                .delete(routes::delete_group::answer::<H>),
         )
         .route("/v1/topics/{topic}/groups/{group}/seek", post(routes::seek::answer::<H>))
         .route("/v1/topics/{topic}/purge", post(routes::purge::answer::<H>))
         .route("/v1/topics/{topic}/peek", get(routes::peek::answer::<H>))
-        .route("/v1/topics/{topic}/dlq", get(routes::dlq::answer::<H>))
+        .route("/v1/topics/{topic}/dlq", get(routes::dlq::answer::<H>).post(routes::letters::answer::<H>))
         .route("/v1/topics/{topic}/trace", get(routes::trace::answer::<H>))
         .route("/v1/balance", get(routes::balance::answer::<H>))
+        .route("/v1/defaults", get(routes::defaults::answer::<H>).patch(routes::change_defaults::answer::<H>))
         .route("/v1/broker", get(routes::broker::answer::<H>))
         .route("/v1/cluster/leader", get(routes::leader::answer::<H>))
         .route("/v1/cluster/members", get(routes::members::answer::<H>));

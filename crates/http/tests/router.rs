@@ -2,7 +2,7 @@
 
 mod support;
 
-use mortarmq_node::{Act, ErrorCode, Failure, Outcome, Query, SeekTarget};
+use mortarmq_node::{Act, ErrorCode, Failure, LetterAction, LettersAct, Outcome, Query, SeekTarget};
 use mortarmq_types::{Partition, Seq, WallTime};
 use support::{FakeNode, Server, message};
 
@@ -37,7 +37,7 @@ fn stats_balance_and_groups_have_the_documented_json() {
     );
     let stats = format!(
         "{}\"topics\":[{topic}\"groups\":[{{{GROUP}}}]}}]}}",
-        r#"{"node":0,"shard":0,"epoch":3,"commit_index":8123,"quorum_state":0,"stale":false,"#
+        r#"{"node":0,"shard":0,"epoch":3,"commit_index":8123,"quorum_state":0,"stale":false,"groups_expired":0,"#
     );
     let balance = concat!(
         r#"{"commit_index":8123,"epoch":3,"paths":[{"topic":"orders","group":"billing","produced":2000,"#,
@@ -284,10 +284,7 @@ fn a_documented_route_of_a_later_version_names_itself() {
     let server = Server::of(FakeNode::new());
     let routes = [
         ("POST", "/v1/topics", "/v1/topics"),
-        ("DELETE", "/v1/topics/orders", "/v1/topics/{topic}"),
         ("POST", "/v1/topics/orders/produce", "/v1/topics/{topic}/produce"),
-        ("POST", "/v1/topics/orders/dlq", "/v1/topics/{topic}/dlq"),
-        ("PATCH", "/v1/topics/orders/groups/billing", "/v1/topics/{topic}/groups/{group}"),
         ("POST", "/v1/cluster/members/2/readmit", "/v1/cluster/members/{id}/readmit"),
     ];
     for (method, target, path) in routes {
@@ -368,6 +365,48 @@ fn acts_have_the_documented_json_and_ask_for_what_was_written() {
     node.moved.is_partial = true;
     let answer = Server::of(node).send("POST", seek_route, JSON, br#"{"to":"earliest"}"#);
     assert_eq!(answer.line(), moved.replace('}', r#","partial":true}"#));
+}
+
+#[test]
+fn changes_of_settings_answer_with_what_there_is_now_and_the_position_of_the_change() {
+    let node = FakeNode::new();
+    let acted = node.acted.clone();
+    let server = Server::of(node);
+    let settings = |text: &str| serde_json::from_str(text).expect("an object");
+    let named = r#"{"commit_index":8124,"epoch":3,"name":"orders","id":""#;
+    let grouped = r#"{"commit_index":8124,"epoch":3,"group":"billing","#;
+    let (topic, group) = (|| "orders".to_owned(), || "billing".to_owned());
+    let body = r#"{"partitions":6,"lease_ms":2000}"#;
+    let changes = [
+        ("/v1/topics/orders", body, named, Act::ChangeTopic { topic: topic(), settings: settings(body) }),
+        ("/v1/topics/orders", "", named, Act::ChangeTopic { topic: topic(), settings: settings("{}") }),
+        (
+            "/v1/topics/orders/groups/billing",
+            r#"{"order":"none"}"#,
+            grouped,
+            Act::ChangeGroup { topic: topic(), group: group(), settings: settings(r#"{"order":"none"}"#) },
+        ),
+    ];
+    for (target, body, expected, act) in changes {
+        let answer = server.send("PATCH", target, JSON, body.as_bytes());
+        assert_eq!(answer.status, 200, "{target} {body}");
+        assert!(answer.line().starts_with(expected), "{answer:?}");
+        assert_eq!(acted.lock().expect("no test panics while it asks").take(), Some(act), "{target} {body}");
+    }
+    let defaults = r#"{"commit_index":8124,"epoch":3,"defaults":{"partition_default_count":4}}"#;
+    let answer = server.send("PATCH", "/v1/defaults", JSON, br#"{"partition_default_count":4}"#);
+    assert_eq!((answer.status, answer.line()), (200, defaults));
+    let values = settings(r#"{"partition_default_count":4}"#);
+    assert_eq!(acted.lock().expect("as above").take(), Some(Act::ChangeDefaults { values }));
+    assert_eq!(server.get("/v1/defaults").line(), defaults.replace("8124", "8123"));
+    let answer = server.send("PATCH", "/v1/topics/orders", JSON, b"[1]");
+    assert_eq!((answer.status, acted.lock().expect("as above").take()), (400, None));
+    let answer = server.send("PATCH", "/v1/topics/orders", "", body.as_bytes());
+    assert_eq!(answer.status, 415, "no page can make a browser change something");
+    let answer = server.send("DELETE", "/v1/topics/orders", "", b"");
+    assert_eq!((answer.status, answer.body.as_str()), (204, ""));
+    assert_eq!(acted.lock().expect("as above").take(), Some(Act::DeleteTopic { name: topic() }));
+    assert_eq!(server.send("DELETE", "/v1/topics/nowhere", "", b"").status, 404);
 }
 
 #[test]
@@ -473,4 +512,60 @@ fn rule_6_an_act_that_a_stop_cuts_off_is_unknown() {
     let answer = Server::of(node).send("DELETE", "/v1/topics/orders/groups/billing", "", b"");
     assert_eq!(answer.status, 500);
     assert!(answer.line().ends_with(r#""code":"READ_ONLY_DEGRADED","outcome":"unknown"}"#), "{answer:?}");
+}
+
+#[test]
+fn p2_dead_letters_are_redriven_and_purged_as_they_are_named_and_nothing_is_taken_for_all_of_them() {
+    let node = FakeNode::new();
+    let acted = node.acted.clone();
+    let server = Server::of(node);
+    let told = r#"{"commit_index":8124,"epoch":3,"matched":9,"done":6,"refused":{"leased":1,"unsettled":2}}"#;
+    let all = LettersAct {
+        topic: "orders".to_owned(),
+        action: LetterAction::Redrive,
+        partition: None,
+        sequences: Vec::new(),
+        reason: None,
+        limit: None,
+        rate: None,
+        dry_run: false,
+    };
+    let some = LettersAct {
+        action: LetterAction::Purge,
+        partition: Some(Partition::new(1)),
+        sequences: vec![Seq::new(4), Seq::new(9)],
+        reason: Some("nacked".to_owned()),
+        limit: Some(10),
+        rate: Some(5),
+        dry_run: true,
+        ..all.clone()
+    };
+    let asked = [
+        (r#"{"action":"redrive"}"#, all),
+        (
+            r#"{"action":"purge","partition":1,"sequences":[4,9],"reason":"nacked","limit":10,"rate":5,"dry_run":true}"#,
+            some,
+        ),
+    ];
+    for (body, act) in asked {
+        let answer = server.send("POST", "/v1/topics/orders/dlq", JSON, body.as_bytes());
+        assert_eq!((answer.status, answer.line()), (200, told), "{body}");
+        assert_eq!(acted.lock().expect("no panic").take(), Some(Act::Letters(act)));
+    }
+    let many = format!(r#"{{"action":"purge","sequences":[{}1]}}"#, "1,".repeat(1024));
+    let wrong = [
+        ("", "the body is not what this route takes: missing field `action`"),
+        (r#"{"action":"drop"}"#, "the body is not what this route takes: unknown variant `drop`"),
+        (r#"{"action":"purge","sequences":[]}"#, "sequences=[] names nothing"),
+        (r#"{"action":"purge","sequence":4}"#, "the body is not what this route takes: unknown field `sequence`"),
+        (r#"{"action":"purge","rate":0}"#, "rate=0 is out of range"),
+        (many.as_str(), "1025 sequences are too many: name at most 1024"),
+    ];
+    for (body, text) in wrong {
+        let answer = server.send("POST", "/v1/topics/orders/dlq", JSON, body.as_bytes());
+        assert_eq!(answer.status, 400, "{answer:?}");
+        assert!(answer.line().starts_with(&format!(r#"{{"error":"{text}"#)), "{answer:?}");
+        assert_eq!(*acted.lock().expect("no panic"), None, "nothing was asked of the node");
+    }
+    assert_eq!(server.send("POST", "/v1/topics/none/dlq", JSON, br#"{"action":"purge"}"#).status, 404);
 }

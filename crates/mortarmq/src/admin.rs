@@ -61,6 +61,7 @@ pub(crate) struct Route<'a> {
 enum Method<'a> {
     Get,
     Post(&'a serde_json::Value),
+    Patch(&'a serde_json::Value),
     Delete,
 }
 
@@ -70,11 +71,24 @@ impl Admin {
     /// # Errors
     /// Bad arguments, when TLS is asked for and cannot be had with them.
     pub(crate) fn new(args: &AdminArgs) -> Result<Self, Failure> {
+        Self::waiting(args, Some(ANSWER_LIMIT))
+    }
+
+    /// As [`Admin::new`], for a change that takes as long as it takes.
+    ///
+    /// # Errors
+    /// As [`Admin::new`].
+    pub(crate) fn patient(args: &AdminArgs) -> Result<Self, Failure> {
+        Self::waiting(args, None)
+    }
+
+    fn waiting(args: &AdminArgs, limit: Option<Duration>) -> Result<Self, Failure> {
         let base = args.base()?;
         let agent = ureq::Agent::config_builder()
             .tls_config(args.tls.config()?.unwrap_or_default())
             .http_status_as_error(false)
-            .timeout_global(Some(ANSWER_LIMIT))
+            .timeout_global(limit)
+            .timeout_connect(Some(ANSWER_LIMIT))
             // The address is given by the user: a proxy of the environment is meant for other hosts.
             .proxy(None)
             .build()
@@ -88,6 +102,17 @@ impl Admin {
     /// Unreachable when no answer comes or it is not understood; refused when the broker says so.
     pub(crate) fn get<T: DeserializeOwned>(&self, route: Route<'_>) -> Result<T, Failure> {
         match self.ask(route, Method::Get)? {
+            Ok(text) => self.parse(&text),
+            Err(refusal) => Err(self.failure(refusal)),
+        }
+    }
+
+    /// Changes something, with a body of JSON.
+    ///
+    /// # Errors
+    /// As [`Admin::get`]; unreachable too when an answer is missing that would say whether it was changed.
+    pub(crate) fn patch<T: DeserializeOwned>(&self, route: Route<'_>, body: &serde_json::Value) -> Result<T, Failure> {
+        match self.ask(route, Method::Patch(body))? {
             Ok(text) => self.parse(&text),
             Err(refusal) => Err(self.failure(refusal)),
         }
@@ -112,6 +137,19 @@ impl Admin {
         body: &serde_json::Value,
     ) -> Result<T, Failure> {
         self.ask_of_topic(topic, route, Method::Post(body))
+    }
+
+    /// Changes settings of one topic, with a body of JSON.
+    ///
+    /// # Errors
+    /// As [`Admin::post_of_topic`].
+    pub(crate) fn patch_of_topic<T: DeserializeOwned>(
+        &self,
+        topic: &str,
+        route: Route<'_>,
+        body: &serde_json::Value,
+    ) -> Result<T, Failure> {
+        self.ask_of_topic(topic, route, Method::Patch(body))
     }
 
     /// Deletes something of one topic.
@@ -164,6 +202,7 @@ impl Admin {
             Method::Get => self.prepared(self.agent.get(url), route).call(),
             Method::Delete => self.prepared(self.agent.delete(url), route).call(),
             Method::Post(body) => self.prepared(self.agent.post(url), route).send_json(body),
+            Method::Patch(body) => self.prepared(self.agent.patch(url), route).send_json(body),
         };
         let mut response = answered.map_err(|error| self.unreachable(&error))?;
         let status = response.status();

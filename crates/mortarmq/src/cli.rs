@@ -1,8 +1,8 @@
 //! The tree of commands.
 
 use crate::commands::{
-    balance, bench, broker, completion, config, demo, dlq, explain, groups, hash_token, init, leader, peek, publish,
-    serve, subscribe, topics, trace, verify, version,
+    balance, bench, broker, completion, config, defaults, demo, dlq, explain, groups, hash_token, init, leader, peek,
+    publish, serve, subscribe, topics, trace, verify, version,
 };
 use crate::errors::Failure;
 
@@ -32,6 +32,8 @@ enum Command {
     Dlq(dlq::Command),
     Trace(trace::Args),
     Balance(balance::Args),
+    #[command(subcommand)]
+    Defaults(defaults::Command),
     #[command(subcommand)]
     Broker(broker::Command),
     #[command(subcommand)]
@@ -64,6 +66,7 @@ impl Cli {
             Command::Dlq(command) => dlq::run(&command),
             Command::Trace(args) => trace::run(&args),
             Command::Balance(args) => balance::run(&args),
+            Command::Defaults(command) => defaults::run(&command),
             Command::Broker(command) => broker::run(&command),
             Command::Leader(command) => leader::run(&command),
             Command::Verify(args) => verify::run(&args),

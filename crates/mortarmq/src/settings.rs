@@ -1,6 +1,9 @@
-//! `--set KEY=VALUE`: settings as the JSON object that requests carry. Keys and ranges are judged by the server.
+//! `--set KEY=VALUE` and `set … KEY=VALUE`: settings as the JSON object that requests carry. Keys and ranges are judged by the server.
 
 use serde_json::{Map, Value};
+
+use crate::errors::Failure;
+use crate::output::{Cell, RowArgs, Rows};
 
 /// One `KEY=VALUE`.
 #[derive(Clone, Debug, PartialEq)]
@@ -27,8 +30,33 @@ pub(crate) fn to_json(settings: &[Setting]) -> String {
     if settings.is_empty() {
         return String::new();
     }
+    to_object(settings).to_string()
+}
+
+/// The settings as a JSON value, for the body of a route.
+pub(crate) fn to_object(settings: &[Setting]) -> Value {
     let object: Map<_, _> = settings.iter().map(|setting| (setting.key.clone(), setting.value.clone())).collect();
-    Value::Object(object).to_string()
+    Value::Object(object)
+}
+
+/// What a route answers that has changed settings: all of them, as they are now.
+#[derive(Debug, serde::Deserialize)]
+pub(crate) struct Changed {
+    settings: Map<String, Value>,
+}
+
+impl Changed {
+    /// Prints those that were given, as they are now.
+    ///
+    /// # Errors
+    /// When stdout cannot be written.
+    pub(crate) fn print(&self, given: &[Setting], args: RowArgs) -> Result<(), Failure> {
+        let mut rows = Rows::listed(&["setting", "value"], args);
+        for (key, value) in self.settings.iter().filter(|(key, _)| given.iter().any(|setting| setting.key == **key)) {
+            rows.push(vec![Cell::Text(key.clone()), Cell::json(value)])?;
+        }
+        rows.finish()
+    }
 }
 
 #[cfg(test)]

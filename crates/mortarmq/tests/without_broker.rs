@@ -39,17 +39,6 @@ fn arguments_that_cannot_be_sent_are_exit_code_2() {
 }
 
 #[test]
-fn what_this_version_does_not_have_is_refused_by_name() {
-    let flag = "--idempotency-key";
-    let done = run(&["pub", "orders", "x", flag, "5"]);
-    assert_eq!(done.code, Some(2));
-    assert_eq!(
-        done.stderr,
-        format!("error: {flag} is not in this version of MortarMQ (nothing was sent)\n  leave {flag} out\n")
-    );
-}
-
-#[test]
 fn nobody_there_is_exit_code_3_and_says_how_to_start_a_broker() {
     let address = format!("127.0.0.1:{}", free_port());
     let by_wire: &[&[&str]] = &[

@@ -37,6 +37,12 @@ impl Node {
             }
             return;
         }
+        if let Act::Letters(asked) = act {
+            return self.begin_letters(query, asked);
+        }
+        if self.propose_change(query, act) {
+            return;
+        }
         match self.commands_of(act) {
             Err(failure) => self.reply(query, Err(failure)),
             // A topic without groups owes nothing.
@@ -48,10 +54,7 @@ impl Node {
     /// The commands of an act: one for each path.
     fn commands_of(&self, act: &Act) -> Result<Vec<Command>, Failure> {
         let state = self.shard.state();
-        let (Act::Purge { topic: name, .. }
-        | Act::Seek { topic: name, .. }
-        | Act::SeekTime { topic: name, .. }
-        | Act::DeleteGroup { topic: name, .. }) = act;
+        let name = act.topic().unwrap_or_default();
         let (_, topic) = state.topic_by_name(name).ok_or_else(|| unknown_topic(name))?;
         let path = |group: &str| topic.paths.get(group).copied().ok_or_else(|| unknown_group(name, group));
         match act {
@@ -65,6 +68,11 @@ impl Node {
                 Ok(vec![Command::SeekPath { path: id, target: to.clone() }])
             }
             Act::SeekTime { .. } => unreachable!("its places are read first, see the caller"),
+            Act::Letters(_) => unreachable!("they are read first, see the caller"),
+            Act::ChangeTopic { .. }
+            | Act::ChangeGroup { .. }
+            | Act::DeleteTopic { .. }
+            | Act::ChangeDefaults { .. } => unreachable!("proposed as a change, see the caller"),
             Act::DeleteGroup { group, .. } => Ok(vec![Command::DeleteGroup { path: path(group)? }]),
         }
     }
@@ -134,6 +142,6 @@ fn unreadable(reason: &str) -> Failure {
     Failure { outcome: mortarmq_wire::Outcome::Refused, ..Failure::new(ErrorCode::Internal, text) }
 }
 
-fn unknown_group(topic: &str, group: &str) -> Failure {
+pub(crate) fn unknown_group(topic: &str, group: &str) -> Failure {
     Failure::new(ErrorCode::UnknownGroup, format!("group {group:?} does not exist on {topic:?}"))
 }

@@ -208,6 +208,8 @@ impl Node {
         let found = state.paths.get(&path).and_then(|path| Some((path, path.members.get(&member)?)));
         let Some((of_path, held)) = found else { return Err(failure(&mortarmq_shard::Refusal::UnknownMember)) };
         let group = |setting| of_path.settings.get(setting);
+        let of_group = !add && messages == u16::MAX;
+        let bytes_of_group = !add && bytes == u32::MAX;
         let messages = if messages == u16::MAX { group(Setting::CreditCount) } else { u64::from(messages) };
         let bytes = if bytes == u32::MAX { group(Setting::CreditBytes) } else { u64::from(bytes) };
         let Some(session) = self.sessions.get_mut(key) else {
@@ -216,8 +218,9 @@ impl Node {
         let (old_messages, old_bytes) =
             if add { (u64::from(session.window_messages), session.window_bytes) } else { (0, 0) };
         // What the wire cannot say back is not granted: 16 and 32 bits less the values that mean "the group's".
-        session.window_messages = u32::try_from((old_messages + messages).min(WINDOW_MAX_MESSAGES)).expect("bounded");
-        session.window_bytes = old_bytes.saturating_add(bytes).min(WINDOW_MAX_BYTES);
+        let messages = u32::try_from((old_messages + messages).min(WINDOW_MAX_MESSAGES)).expect("bounded");
+        session.set_messages(messages, of_group);
+        session.set_bytes(old_bytes.saturating_add(bytes).min(WINDOW_MAX_BYTES), bytes_of_group);
         session.credit_epoch += 1;
         self.attention.insert(path);
         Ok(Answer::Credit(CreditGranted {
@@ -295,10 +298,15 @@ impl Node {
                 WaiterKind::Connection { connection, slot } | WaiterKind::Join { connection, slot, .. } => {
                     self.answer_all(connection, slot, u64::from(waiter.commands), failure);
                 }
-                WaiterKind::Operator { query } => {
+                WaiterKind::Operator { query } | WaiterKind::Change { query, .. } => {
                     let text = "the change may be made or not: look before you ask again";
                     let message = if failure.outcome == Outcome::Unknown { text } else { &failure.message };
                     self.reply(query, Err(Failure { message: message.to_owned(), ..failure.clone() }));
+                }
+                WaiterKind::Letters { query } => {
+                    let text = "the last of them may be done or not; ask again";
+                    let message = if failure.outcome == Outcome::Unknown { text } else { &failure.message };
+                    self.end_run(query, Failure { message: message.to_owned(), ..failure.clone() });
                 }
                 WaiterKind::Pull { pull_id } => {
                     if let Some(pull) = self.pulls.remove(pull_id) {

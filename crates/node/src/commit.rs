@@ -32,7 +32,7 @@ impl Node {
         };
         let waiters = self.take_waiters(entry.log_index, epoch);
         let Applied { first_index, outcomes, effects, stamp } = applied;
-        self.carry_out(effects, epoch, stamp.wall);
+        self.carry_out(now, effects, epoch, stamp.wall);
         if !self.settled_in && self.leads && epoch == self.replica.epoch() {
             self.settle_in(now);
         }
@@ -85,6 +85,7 @@ impl Node {
             }
         }
         self.fail_queries(&failure);
+        self.end_runs();
         self.attention.clear();
     }
 
@@ -142,6 +143,10 @@ impl Node {
                         self.connections.answer(*connection, *slot, Reply { position, result });
                     }
                     WaiterKind::Pull { pull_id } => self.pull_delivered(now, *pull_id, &outcome),
+                    WaiterKind::Letters { query } => self.letters_applied(*query, outcome, position),
+                    WaiterKind::Change { query, change } => {
+                        self.change_applied(*query, (**change).clone(), outcome, position);
+                    }
                     WaiterKind::Operator { .. } => unreachable!("an act is answered as a whole, see above"),
                 }
             }
@@ -164,7 +169,6 @@ impl Node {
         // The batch that made or found the member may also have ended it, or deleted its topic: then that is over already.
         let found = self.shard.state().paths.get(&path).filter(|found| found.members.contains_key(&member));
         let Some(settings) = found.map(|found| found.settings.clone()) else { return Ok(answer) };
-        let group = |setting| settings.get(setting);
         if wanted.resumed.is_some() {
             self.end_subscription((path, member));
         }
@@ -173,14 +177,10 @@ impl Node {
         if let Some(open) = open {
             open.subscriptions.insert(wanted.subscription, (path, member));
         }
-        let mut session = Session::new(destination, group(Setting::SessionMs), now.monotonic);
-        session.window_messages = if wanted.credit_messages == u16::MAX {
-            u32::try_from(group(Setting::CreditCount)).expect("the range of credit_count fits 32 bits")
-        } else {
-            u32::from(wanted.credit_messages)
-        };
-        session.window_bytes =
-            if wanted.credit_bytes == u32::MAX { group(Setting::CreditBytes) } else { u64::from(wanted.credit_bytes) };
+        let mut session = Session::new(destination, settings.get(Setting::SessionMs), now.monotonic);
+        session.set_messages(u32::from(wanted.credit_messages), wanted.credit_messages == u16::MAX);
+        session.set_bytes(u64::from(wanted.credit_bytes), wanted.credit_bytes == u32::MAX);
+        session.follow(&settings);
         self.sessions.open((path, member), session);
         self.attention.insert(path);
         if let Some(destination) = destination {
@@ -204,7 +204,7 @@ impl Node {
         }
     }
 
-    fn carry_out(&mut self, effects: Vec<Effect>, epoch: Epoch, wall: WallTime) {
+    fn carry_out(&mut self, now: Now, effects: Vec<Effect>, epoch: Epoch, wall: WallTime) {
         if effects.is_empty() {
             return;
         }
@@ -237,8 +237,18 @@ impl Node {
                     self.note_topic_deleted();
                     work.push(SegmentWork::DropTopic(topic));
                 }
+                Effect::Trim { topic, partition, below } => {
+                    self.retention.has_freed = true;
+                    work.push(SegmentWork::Trim { topic, partition, below });
+                }
                 Effect::PathDeleted(path) => self.forget_path(path),
                 Effect::MemberEnded { path, member } => self.forget_member((path, member)),
+                Effect::GroupExpired { topic, group, dropped } => {
+                    let topic = self.shard.state().topics.get(&topic).map(|topic| topic.name.clone());
+                    let topic = topic.unwrap_or_default();
+                    self.outputs.push_back(Output::GroupExpired { topic, group, dropped });
+                }
+                Effect::PathChanged(path) => self.follow_settings(now, path),
                 Effect::PathMoved(path) => {
                     self.attention.insert(path);
                 }
@@ -289,9 +299,12 @@ fn answer(outcome: Outcome, state: &State) -> Result<Answer, Failure> {
         Outcome::Settled(codes) => Ok(Answer::Settled(codes)),
         Outcome::Refused(refusal) => Err(failure(&refusal)),
         // A connection waits for no other command than those above and its own leaving.
-        Outcome::Done | Outcome::Joined { .. } | Outcome::Delivered { .. } | Outcome::Moved { .. } => {
-            Ok(Answer::Heartbeat)
-        }
+        Outcome::Done
+        | Outcome::Joined { .. }
+        | Outcome::Delivered { .. }
+        | Outcome::Moved { .. }
+        | Outcome::Letters(_)
+        | Outcome::Changed { .. } => Ok(Answer::Heartbeat),
     }
 }
 

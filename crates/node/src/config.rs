@@ -1,7 +1,7 @@
 //! What a node is told at its start, and the two clocks that come with every input.
 
 use bytes::Bytes;
-use mortarmq_shard::Defaults;
+use mortarmq_shard::{DefaultKey, Defaults};
 use mortarmq_types::{MonotonicTime, NodeId, ShardId, WallTime};
 
 /// Who a node is, and the bounds of its memory.
@@ -46,6 +46,8 @@ pub struct NodeConfig {
     pub publish_timeout_ms: u64,
     /// What the first leader of a cluster writes to its catalog; without effect later.
     pub initial: Defaults,
+    /// Those of them that were set: [`crate::Node::initial_differences`] says where the catalog has others.
+    pub initial_set: Vec<DefaultKey>,
 }
 
 impl NodeConfig {
@@ -65,6 +67,7 @@ impl NodeConfig {
             journal_keep_bytes: 0,
             publish_timeout_ms: 5000,
             initial: Defaults::BUILD,
+            initial_set: Vec::new(),
         }
     }
 

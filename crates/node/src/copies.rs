@@ -9,9 +9,11 @@ use mortarmq_shard::ledger::longest_start;
 use mortarmq_shard::record::{NewRecord, open_record, write_record};
 use mortarmq_shard::{CopyEffect, Envelope, MessagePlace};
 use mortarmq_storage::SegmentRecord;
-use mortarmq_types::{Epoch, ProducerId, ProducerSeq, WallTime};
+use mortarmq_types::{DeliveryId, Epoch, ProducerId, ProducerSeq, WallTime};
 use mortarmq_wire::frame::{MAX_ADDED_HEADERS, MAX_STORED_LEN};
 use mortarmq_wire::{RecordBody, write_body, write_body_with};
+
+use crate::letters::unwrapped;
 
 /// A record that the segment writer makes of another one.
 #[derive(Clone, Debug)]
@@ -21,6 +23,8 @@ pub struct CopyWork {
     /// The place of the copy, whose bytes are still missing.
     to: SegmentRecord,
     envelope: Envelope,
+    /// Whether the source is a dead letter too.
+    unwraps: bool,
 }
 
 /// A record that was made.
@@ -48,7 +52,7 @@ impl CopyWork {
             expires_at_ms: 0,
             record: Bytes::new(),
         };
-        Self { from: copy.from, to, envelope: copy.envelope }
+        Self { from: copy.from, to, envelope: copy.envelope, unwraps: copy.unwraps }
     }
 
     /// Makes the record of what was read: the source's record, nothing, or why it cannot be read.
@@ -59,7 +63,7 @@ impl CopyWork {
     #[must_use]
     pub fn make(self, source: Result<Option<Bytes>, String>) -> Copied {
         let made = match source {
-            Ok(Some(bytes)) => dead_letter(&bytes, &self.envelope),
+            Ok(Some(bytes)) => dead_letter(&bytes, &self.envelope, self.unwraps),
             Ok(None) => Err("it is not in its segment".to_owned()),
             Err(reason) => Err(reason),
         };
@@ -71,9 +75,10 @@ impl CopyWork {
     }
 }
 
-/// The record of a dead letter: its source's, with the envelope's headers behind its own.
-fn dead_letter(source: &Bytes, envelope: &Envelope) -> Result<Bytes, String> {
-    let record = open_record(source).map_err(|error| error.to_string())?;
+/// The record of a dead letter: its source's, with the envelope's headers behind its own. A source that is a dead letter loses
+/// its own envelope first.
+fn dead_letter(source: &Bytes, envelope: &Envelope, unwraps: bool) -> Result<Bytes, String> {
+    let record = if unwraps { unwrapped(source)? } else { open_record(source).map_err(|error| error.to_string())? };
     let (body, _) = RecordBody::parse(record.body(), record.has_headers).map_err(|error| error.to_string())?;
     let headers = envelope.headers();
     let added = headers.each_ref().map(|(name, value)| (name.as_bytes(), value.as_bytes()));
@@ -87,10 +92,11 @@ fn letter_without_value(envelope: &Envelope, reason: &str) -> Bytes {
     let told =
         format!("the record of the dead message cannot be read: {reason}; its consumer said: {}", envelope.error);
     let error = longest_start(&told, ERROR_MAX_BYTES).to_owned();
-    let headers = Envelope { error, ..envelope.clone() }.headers();
+    // There is nothing to redrive, so there is no delivery that a redrive could follow.
+    let headers = Envelope { error, delivery: DeliveryId::ZERO, ..envelope.clone() }.headers();
     let added = headers.each_ref().map(|(name, value)| (name.as_bytes(), value.as_bytes()));
     let mut out = BytesMut::new();
-    write_body(&mut out, b"", Some(&added), b"").expect("six short headers are within every limit of a body");
+    write_body(&mut out, b"", Some(&added), b"").expect("eight short headers are within every limit of a body");
     whole(ProducerId::ZERO, ProducerSeq::ZERO, b"", &out)
 }
 
@@ -112,7 +118,7 @@ mod tests {
     use mortarmq_shard::record::{key_hash, open_record};
     use mortarmq_shard::{CopyEffect, Envelope, MessagePlace};
     use mortarmq_types::{
-        Attempt, Cause, CommitIndex, DeliveryId, Epoch, MemberId, Partition, ProducerId, ProducerSeq, Seq,
+        Attempt, Cause, CommitIndex, DeliveryId, Epoch, MemberId, Partition, PathId, ProducerId, ProducerSeq, Seq,
         TopicIncarnation, WallTime,
     };
     use mortarmq_wire::frame::{MAX_HEADERS, MAX_HEADERS_LEN, MAX_KEY_LEN, MAX_VALUE_LEN};
@@ -138,8 +144,10 @@ mod tests {
             key_hash: key_hash(key),
             size_bytes,
             end: End::Dead(reason),
+            source: None,
         };
-        let envelope = Envelope::new(names.to_owned(), Partition::new(1023), &ended, reason, &"e".repeat(600));
+        let envelope =
+            Envelope::new((PathId::MAX, names.to_owned()), Partition::new(1023), &ended, reason, &"e".repeat(600));
         let place =
             |topic| MessagePlace { topic: TopicIncarnation::new(topic), partition: Partition::ZERO, seq: Seq::FIRST };
         let copy = CopyEffect {
@@ -149,6 +157,7 @@ mod tests {
             key_hash: ended.key_hash,
             payload_bytes: envelope.payload_bytes(size_bytes),
             envelope,
+            unwraps: false,
         };
         let mut record = BytesMut::new();
         let new = mortarmq_shard::record::NewRecord {
@@ -189,7 +198,21 @@ mod tests {
             assert_eq!(&pairs[..own], headers.unwrap_or_default());
             assert_eq!(pairs[own], (b"mortarmq-dlq-path".as_slice(), names.as_bytes()));
             assert_eq!(pairs[own + 4], (b"mortarmq-dlq-reason".as_slice(), b"consumer_lost".as_slice()));
-            assert_eq!(pairs.len(), own + 6);
+            assert_eq!(pairs.len(), own + 8);
+
+            // It says all that a redrive needs, and the message comes out as it went in.
+            let opened = crate::letters::open_letter(Seq::new(3), &copied.record.record).expect("a dead letter");
+            let letter = opened.letter.expect("it can be redriven");
+            assert_eq!((letter.path, letter.origin, letter.delivery), (PathId::MAX, Seq::MAX, DeliveryId::new(9)));
+            assert_eq!((letter.key_hash, opened.reason.as_str()), (key_hash(key), "consumer_lost"));
+            let message = crate::letters::unwrapped(&copied.record.record).expect("a message");
+            let (body, _) = RecordBody::parse(message.body(), message.has_headers).expect("a body");
+            assert_eq!((body.key(), body.value(), body.payload_len()), (key, value, letter.size_bytes as usize));
+            let found: Vec<_> = body.headers().into_iter().flatten().collect();
+            assert_eq!((found, message.producer_id.get()), (headers.unwrap_or_default().to_vec(), 3));
+            let again = CopyWork { unwraps: true, ..dying(key, headers, value, names).1 };
+            let second = again.make(Ok(Some(copied.record.record.clone())));
+            assert_eq!((second.unreadable, second.record.record), (None, copied.record.record), "one envelope only");
         }
     }
 
@@ -209,6 +232,9 @@ mod tests {
             assert_eq!(pairs[2], (b"mortarmq-dlq-sequence".as_slice(), Seq::MAX.to_string().as_bytes()));
             let error = String::from_utf8_lossy(pairs[5].1);
             assert!(error.contains(&reason) && error.contains("its consumer said: eee"), "{error}");
+            let opened = crate::letters::open_letter(Seq::FIRST, &copied.record.record).expect("a dead letter");
+            assert!(opened.letter.is_none(), "a message without its bytes is not brought back");
+            assert!(crate::letters::unwrapped(&copied.record.record).is_err());
         }
         let empty = whole(ProducerId::ZERO, ProducerSeq::ZERO, b"", b"");
         assert!(copy.make(Ok(Some(empty))).unreadable.is_some(), "a record without a body is no message");

@@ -7,12 +7,13 @@ use mortarmq_types::{ConnectionId, Epoch, Partition, PathId, Position, TopicInca
 use std::collections::BTreeMap;
 
 use crate::config::Now;
+use crate::letters::unwrapped;
 use crate::node::Node;
 use crate::output::{Delivery, Output, ReadJob, ReadResult};
 use crate::recent::Stored;
 use crate::reply::Failure;
 use crate::request::Unsent;
-use crate::sends::{Batch, Destination, Pending, Slot, Unread};
+use crate::sends::{Batch, Destination, Missing, Pending, Slot, Unread};
 use crate::sessions::SessionKey;
 use crate::unreadable::{HeldBack, key_of};
 
@@ -70,6 +71,8 @@ impl Node {
         let messages = messages
             .into_iter()
             .map(|unread| match self.recent.get(topic, partition, unread.lease.seq) {
+                // Whether its record is still there or not: what a redriven message is made of does not depend on memory.
+                _ if unread.lease.source.is_some() => Slot::Missing(Box::new(unread)),
                 Some(stored) => complete(&unread, topic, partition, stored, &mut held),
                 None => Slot::Missing(Box::new(unread)),
             })
@@ -172,10 +175,11 @@ impl Node {
             of_path = is_there.then_some(batch.path);
             for slot in &mut batch.messages {
                 let Slot::Missing(unread) = slot else { continue };
-                let seq = unread.lease.seq;
-                if let Some(stored) = found.get(&seq) {
+                let (seq, place) = (unread.lease.seq, unread.place());
+                let Some(wanted) = wanted.filter(|wanted| wanted.first.is_letter == place.is_letter) else { continue };
+                if let Some(stored) = found.get(&place.seq) {
                     *slot = complete(unread, batch.topic, batch.partition, stored, &mut held);
-                } else if found.is_empty() && wanted.is_some_and(|(first, _)| first == seq) {
+                } else if found.is_empty() && wanted.first == place {
                     // Asked for and not found: the bytes are rotten. They are not served (P11), and the message is held.
                     held.push(unread.held_in(batch.partition, reason.clone()));
                     *slot = Slot::Unreadable(seq);
@@ -200,9 +204,15 @@ impl Node {
                 None => break,
                 Some(Pending::Messages(batch)) if batch.read.is_some() => break,
                 Some(Pending::Messages(batch)) => {
-                    if let Some((from, to)) = batch.missing() {
-                        let (topic, partition) = (batch.topic, batch.partition);
-                        read = Some(ReadJob::Records { topic, partition, from, to, max_bytes: READ_BYTES });
+                    if let Some(Missing { first, to }) = batch.missing() {
+                        let partition = batch.partition;
+                        let topic = match first.is_letter {
+                            // Of a topic that is gone there is nothing to read, and nobody to send it to.
+                            true => self.shard.state().dead_letters_of(batch.topic).unwrap_or_default(),
+                            false => batch.topic,
+                        };
+                        let max_bytes = READ_BYTES;
+                        read = Some(ReadJob::Records { topic, partition, from: first.seq, to, max_bytes });
                         break;
                     }
                     let (messages, unsent) = ready(batch, self.shard.state().paths.get(&batch.path));
@@ -263,10 +273,14 @@ fn complete(
     stored: &Stored,
     held: &mut Vec<HeldBack>,
 ) -> Slot {
-    let record = match open_record(&stored.record) {
+    let opened = match unread.place().is_letter {
+        true => unwrapped(&stored.record),
+        false => open_record(&stored.record).map_err(|error| error.to_string()),
+    };
+    let record = match opened {
         Ok(record) => record,
         Err(error) => {
-            held.push(unread.held_in(partition, error.to_string()));
+            held.push(unread.held_in(partition, error));
             return Slot::Unreadable(unread.lease.seq);
         }
     };

@@ -1,6 +1,6 @@
 //! Looking at a node from outside: gauges for metrics, and its invariants.
 
-use mortarmq_shard::Shard;
+use mortarmq_shard::{DefaultKey, Shard};
 
 use crate::node::Node;
 
@@ -53,6 +53,15 @@ impl Node {
     #[must_use]
     pub fn quorum_state(&self) -> u8 {
         if self.leads { 0 } else { 2 }
+    }
+
+    /// Which initial values were configured and are not the cluster's, with the configured value and the one in use. Right once
+    /// the node [is ready](Node::is_ready).
+    #[must_use]
+    pub fn initial_differences(&self) -> Vec<(DefaultKey, u64, u64)> {
+        let used = self.shard.state().defaults();
+        let values = self.config.initial_set.iter().map(|key| (*key, self.config.initial.get(*key), used.get(*key)));
+        values.filter(|(_, configured, used)| configured != used).collect()
     }
 
     /// The state machine.

@@ -16,6 +16,7 @@ use crate::clock::ClusterClock;
 use crate::config::{NodeConfig, Now};
 use crate::connections::Connections;
 use crate::duties::checkpoint::{Checkpoints, journal_bytes};
+use crate::duties::retain::Retaining;
 use crate::duties::room::DiskState;
 use crate::open_batch::{OpenBatch, Waiter};
 use crate::output::{Output, ReadJob, ReadResult};
@@ -23,6 +24,7 @@ use crate::pulls::Pulls;
 use crate::queries::Queries;
 use crate::recent::Recent;
 use crate::recovery::to_journal;
+use crate::redrives::Redrives;
 use crate::request::Request;
 use crate::sends::Sends;
 use crate::sessions::Sessions;
@@ -46,6 +48,7 @@ pub struct Node {
     pub(crate) sends: Sends,
     pub(crate) stretches: Stretches,
     pub(crate) queries: Queries,
+    pub(crate) redrives: Redrives,
     pub(crate) open: OpenBatch,
     /// Requests that did not fit the open batch.
     pub(crate) overflow: VecDeque<Parked>,
@@ -77,6 +80,7 @@ pub struct Node {
     pub(crate) refused_back_pressure: u64,
     pub(crate) checkpoints: Checkpoints,
     pub(crate) disk: DiskState,
+    pub(crate) retention: Retaining,
 }
 
 /// A request that waits for room in a batch.
@@ -123,6 +127,7 @@ impl Node {
             sends: Sends::default(),
             stretches: Stretches::default(),
             queries: Queries::default(),
+            redrives: Redrives::default(),
             open: OpenBatch::default(),
             overflow: VecDeque::new(),
             overflow_bytes: 0,
@@ -147,6 +152,7 @@ impl Node {
             refused_back_pressure: 0,
             checkpoints,
             disk: DiskState::default(),
+            retention: Retaining::default(),
         }
     }
 
@@ -249,7 +255,8 @@ impl Node {
         let can_propose = self.leads && self.journal_writes == 0;
         let due = self.shard.state().next_due().filter(|_| can_propose).map(|time| self.clock.monotonic(time));
         let lost = self.sessions.next_deadline().filter(|_| can_propose);
-        [due, lost, self.pulls.next_deadline()].into_iter().flatten().min()
+        let redriven = self.redrives.next_wake().filter(|_| can_propose);
+        [due, lost, redriven, self.pulls.next_deadline()].into_iter().flatten().min()
     }
 
     /// What to do next; `None` until the next input.
@@ -267,7 +274,8 @@ impl Node {
                 }
                 return Some(output);
             }
-            if !self.close_batch(now) && !self.poll_queries() {
+            // What the leader looks for may be a read and no command.
+            if !self.close_batch(now) && !self.poll_queries() && self.outputs.is_empty() {
                 return None;
             }
         }

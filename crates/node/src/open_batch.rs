@@ -5,6 +5,8 @@ use mortarmq_types::{ConnectionId, DeliveryId, MonotonicTime, PathId, TopicIncar
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use crate::changes::Change;
+
 /// A batch is closed at this size; what comes next waits for the next one.
 ///
 /// # Units
@@ -31,6 +33,10 @@ pub(crate) enum WaiterKind {
     Join { connection: ConnectionId, slot: u64, session: NewSession },
     /// Answer an operator once all of the commands are applied.
     Operator { query: u64 },
+    /// Go on with a redrive or purge of dead letters.
+    Letters { query: u64 },
+    /// Answer an operator with what a change has made.
+    Change { query: u64, change: Box<Change> },
     /// Tell a parked pull how much it got.
     Pull { pull_id: u64 },
 }

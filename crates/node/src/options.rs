@@ -10,6 +10,9 @@ use serde_json::{Map, Value};
 
 use crate::reply::Failure;
 
+/// Settings and their values as they came: keys and ranges are judged by the node.
+pub type Settings = Map<String, Value>;
+
 /// What the options of a SUB say.
 #[derive(Debug)]
 pub(crate) struct GroupOptions {
@@ -52,6 +55,18 @@ pub(crate) fn group(text: &str) -> Result<GroupOptions, Failure> {
     let start = object.remove("start").map(|value| start(&value)).transpose().map_err(refused)?;
     Ok(GroupOptions { settings: SettingsPatch::from_json(&object, Scope::Group).map_err(refused)?, start, resume })
 }
+
+/// Reads the settings of a change. What is fixed when a topic or group is made is refused by its name, whatever its value.
+pub(crate) fn change(settings: &Settings, scope: Scope) -> Result<SettingsPatch, Failure> {
+    if let Some(key) = FIXED.iter().find(|key| settings.contains_key(**key)) {
+        let text = format!("{key} is fixed when it is made, and cannot be changed; nothing was changed");
+        return Err(Failure::new(ErrorCode::InvalidTopic, text));
+    }
+    SettingsPatch::from_json(settings, scope).map_err(refused)
+}
+
+/// Keys that only count when a group is made.
+const FIXED: [&str; 2] = ["type", "start"];
 
 fn object(text: &str) -> Result<Map<String, Value>, Failure> {
     if text.is_empty() {
@@ -110,7 +125,7 @@ fn resume(value: &Value) -> Result<Resume, Failure> {
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "it is used as a function of an error")]
-fn refused(error: SettingError) -> Failure {
+pub(crate) fn refused(error: SettingError) -> Failure {
     Failure::new(ErrorCode::InvalidTopic, error.to_string())
 }
 

@@ -52,6 +52,15 @@ pub enum Output {
         /// What to read.
         job: ReadJob,
     },
+    /// A group that nobody used is deleted: tell the operator.
+    GroupExpired {
+        /// The topic's name.
+        topic: String,
+        /// The group's name.
+        group: String,
+        /// Messages that it still owed.
+        dropped: u64,
+    },
     /// Answer requests of a connection; the answers are in the order of the requests.
     Replies {
         /// The connection.
@@ -106,6 +115,15 @@ pub enum SegmentWork {
     SegmentBytes(u64),
     /// Remove the files of a topic.
     DropTopic(TopicIncarnation),
+    /// Let go of the files of a partition that hold nothing from a sequence on.
+    Trim {
+        /// The topic.
+        topic: TopicIncarnation,
+        /// The partition.
+        partition: Partition,
+        /// Nobody needs what lies below.
+        below: Seq,
+    },
 }
 
 /// One thing for the read pool.

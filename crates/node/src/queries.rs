@@ -18,7 +18,7 @@ use crate::refusal::not_leading;
 use crate::reply::{Answer, Failure, QueryAnswer, QueryReply};
 use crate::request::{Act, Query};
 use crate::views::{
-    GroupsView, LeaderView, PeekView, PeekedMessage, StatsView, TraceEvent, TraceView, balance, dead_letters, groups,
+    LeaderView, PeekView, PeekedMessage, StatsView, TraceEvent, TraceView, balance, dead_letters, defaults, groups,
     metadata, stats, topics, trace,
 };
 
@@ -72,6 +72,18 @@ impl Queries {
 
     pub(crate) fn ask(&mut self, asked: Asked) {
         self.waiting.push(asked);
+    }
+
+    /// Forgets a question or act that was not looked at yet, as nobody waits for its answer any more.
+    pub(crate) fn forget(&mut self, gone: u64) {
+        let is_other = |asked: &Asked| match asked {
+            Asked::Query { query, .. } | Asked::Act { query, .. } => *query != gone,
+            Asked::Metadata { .. } => true,
+        };
+        self.waiting.retain(is_other);
+        if let Some((_, asked)) = &mut self.confirming {
+            asked.retain(is_other);
+        }
     }
 }
 
@@ -132,6 +144,9 @@ impl Node {
 
     /// Takes what was read for a peek or a trace.
     pub(crate) fn handle_query_read(&mut self, ticket: u64, result: ReadResult) {
+        if self.redrives.is_reading(ticket) {
+            return self.handle_letters_read(ticket, result);
+        }
         if self.propose_seek(ticket, &result) {
             return;
         }
@@ -161,6 +176,11 @@ impl Node {
         self.outputs.push_back(Output::Query { query, reply });
     }
 
+    fn leader_view(&self) -> LeaderView {
+        let (leader_id, leader_epoch) = (Some(self.config.node_id.get()), self.replica.epoch().get());
+        LeaderView { leader_id, leader_epoch, quorum_state: self.quorum_state() }
+    }
+
     /// Answers from the state, or begins a read and answers later (`None`).
     fn look_up(&mut self, query: u64, question: &Query) -> Option<Result<QueryAnswer, Failure>> {
         let leader = Some(self.config.node_id.get());
@@ -176,7 +196,11 @@ impl Node {
                 Some((id, topic)) => Some((id, topic)),
                 None => return Some(Err(unknown_topic(name))),
             },
-            Query::Stats { topic: None } | Query::Balance { topic: None } | Query::Topics | Query::Leader => None,
+            Query::Stats { topic: None }
+            | Query::Balance { topic: None }
+            | Query::Topics
+            | Query::Leader
+            | Query::Defaults => None,
         };
         let answer = match question {
             Query::Stats { .. } => QueryAnswer::Stats(self.stats(topic)),
@@ -188,22 +212,17 @@ impl Node {
             }
             Query::Groups { .. } => {
                 let (_, topic) = topic.expect("a topic that does not exist was refused above");
-                let view: GroupsView = groups::view(state, topic);
-                QueryAnswer::Groups(view)
+                QueryAnswer::Groups(groups::view(state, topic))
             }
-            Query::Leader => QueryAnswer::Leader(LeaderView {
-                leader_id: leader,
-                leader_epoch: self.replica.epoch().get(),
-                quorum_state: self.quorum_state(),
-            }),
+            Query::Defaults => QueryAnswer::Defaults(defaults::view(state)),
+            Query::Leader => QueryAnswer::Leader(self.leader_view()),
             Query::Peek { partition, from, max, .. } => {
                 let (id, topic) = topic.expect("a topic that does not exist was refused above");
                 let name = topic.name.clone();
                 if let Err(failure) = check_partition(topic, *partition) {
                     return Some(Err(failure));
                 }
-                let last = topic.partitions[partition.index()].last_seq;
-                let range = (*from).max(Seq::FIRST)..last.next();
+                let range = kept(topic, *partition, *from);
                 return self.peek(query, Wanted::Messages, (id, name), *partition, range, *max);
             }
             Query::DeadLetters { partition, from, max, .. } => {
@@ -215,8 +234,7 @@ impl Node {
                 let Some(dead) = state.dead_letters_of(id) else {
                     return Some(Ok(QueryAnswer::DeadLetters(dead_letters::view(state, id, name, Vec::new()))));
                 };
-                let last = state.topics[&dead].partitions[partition.index()].last_seq;
-                let range = (*from).max(Seq::FIRST)..last.next();
+                let range = kept(&state.topics[&dead], *partition, *from);
                 return self.peek(query, Wanted::DeadLetters, (dead, name), *partition, range, *max);
             }
             Query::Trace { partition, seq, .. } => {
@@ -246,6 +264,7 @@ impl Node {
             commit_index: state.commit_index.get(),
             quorum_state: self.quorum_state(),
             stale: false,
+            groups_expired: self.shard.state().groups_expired,
             topics: rows,
         }
     }
@@ -297,6 +316,12 @@ impl Node {
         }
     }
 
+    /// The first message of a partition that is kept; the first of all if there is no such topic.
+    fn kept_from(&self, topic: TopicIncarnation, partition: Partition) -> Seq {
+        let topic = self.shard.state().topics.get(&topic);
+        topic.map_or(Seq::FIRST, |topic| topic.partitions[partition.index()].kept.first_seq)
+    }
+
     /// A trace reads the ledger once all that is applied is written to it.
     fn begin_trace(&mut self, query: u64, topic: TopicIncarnation, name: String, partition: Partition, seq: Seq) {
         let ticket = self.read(self.last_ticket, ReadJob::Life { topic, partition, seq });
@@ -314,8 +339,11 @@ impl Node {
             return Err(Failure::new(ErrorCode::Internal, "the read was answered with a life"));
         };
         let mut events = Vec::with_capacity(payloads.len() + 1);
+        let kept_from = self.kept_from(reading.topic, reading.partition);
         match record {
-            Ok(record) => events.extend(record.map(|record| stored_event(&Stored::from(record)))),
+            Ok(Some(record)) => events.push(stored_event(&Stored::from(record))),
+            Ok(None) if seq < kept_from => events.push(gone_event(kept_from)),
+            Ok(None) => {}
             Err(reason) => events.push(unreadable_event(&reason)),
         }
         for payload in payloads {
@@ -326,7 +354,7 @@ impl Node {
         }
         let mut standing = trace::standing(self.shard.state(), reading.topic, reading.partition, seq);
         for row in &mut standing {
-            row.look_up(&events);
+            row.look_up(&events, seq >= kept_from);
         }
         Ok(QueryAnswer::Trace(TraceView { events, standing }))
     }
@@ -339,13 +367,19 @@ pub(crate) fn unknown_topic(name: &str) -> Failure {
     )
 }
 
-fn check_partition(topic: &Topic, partition: Partition) -> Result<(), Failure> {
+pub(crate) fn check_partition(topic: &Topic, partition: Partition) -> Result<(), Failure> {
     let count = topic.partitions.len();
     if partition.index() < count {
         return Ok(());
     }
     let text = format!("topic {:?} has {count} partitions, from 0; {partition} is not one of them", topic.name);
     Err(Failure::new(ErrorCode::UnknownPartition, text))
+}
+
+/// What is kept of a partition that exists, from a sequence on.
+fn kept(topic: &Topic, partition: Partition, from: Seq) -> std::ops::Range<Seq> {
+    let found = &topic.partitions[partition.index()];
+    from.max(found.kept.first_seq)..found.last_seq.next()
 }
 
 fn check_message(topic: &Topic, partition: Partition, seq: Seq) -> Result<(), Failure> {
@@ -402,6 +436,12 @@ fn stored_event(stored: &Stored) -> TraceEvent {
     }
 }
 
+/// Retention has passed a message, and its record is gone.
+fn gone_event(kept_from: Seq) -> TraceEvent {
+    let text = "its record is gone: retention keeps this partition from sequence";
+    TraceEvent { detail: format!("{text} {kept_from} on"), ..unreadable_event("") }
+}
+
 /// That a message was stored is known; when, and by whom, stands in the record.
 fn unreadable_event(reason: &str) -> TraceEvent {
     TraceEvent {
@@ -426,10 +466,14 @@ fn ledger_event(state: &State, topic: &str, event: &LedgerEvent) -> TraceEvent {
         LedgerKind::Acked => ("acked", None),
         LedgerKind::Dead(death) => ("dead", Some(death.word())),
         LedgerKind::Dropped(reason) => ("dropped", Some(reason.word())),
+        LedgerKind::Redriven => ("redriven", None),
         LedgerKind::Replayed => ("replayed", None),
     };
-    let detail =
-        if event.previous.get() == 0 { event.detail.clone() } else { format!("follows delivery {}", event.previous) };
+    let detail = match (event.previous.get(), event.detail.as_str()) {
+        (0, detail) => detail.to_owned(),
+        (previous, "") => format!("follows delivery {previous}"),
+        (previous, detail) => format!("follows delivery {previous}, {detail}"),
+    };
     TraceEvent {
         time_ms: event.wall.get(),
         commit_index: event.commit_index.get(),

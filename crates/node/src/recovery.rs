@@ -53,6 +53,8 @@ pub struct NodeRecovery {
     last_clock: Option<Clock>,
     checkpoints: Checkpoints,
     unwritten: Unwritten,
+    /// Whether files wait for a checkpoint that takes them away.
+    has_freed: bool,
 }
 
 /// What was handed to the segment writer and not said to be written.
@@ -79,7 +81,7 @@ impl NodeRecovery {
         let recovery = Replica::recover_begin(ReplicaConfig::new(id, vec![id], 0)).map_err(NodeError::Recovery)?;
         let (shard, last_stamp, checkpoints) = (Shard::default(), ClusterTime::ZERO, Checkpoints::default());
         let unwritten = Unwritten::nothing(&config);
-        Ok(Self { config, recovery, shard, last_stamp, last_clock: None, checkpoints, unwritten })
+        Ok(Self { config, recovery, shard, last_stamp, last_clock: None, checkpoints, unwritten, has_freed: false })
     }
 
     /// A node that goes on from a checkpoint; the journal's batches follow, from wherever the journal begins.
@@ -104,7 +106,7 @@ impl NodeRecovery {
         let applied = (meta.log_index, meta.term);
         let checkpoints = Checkpoints { durable: meta.log_index, applied, ..Checkpoints::default() };
         let unwritten = Unwritten::nothing(&config);
-        Ok(Self { config, recovery, shard, last_stamp, last_clock: None, checkpoints, unwritten })
+        Ok(Self { config, recovery, shard, last_stamp, last_clock: None, checkpoints, unwritten, has_freed: false })
     }
 
     /// The size at which segments and ledger files are begun anew, once the cluster's initial values are known.
@@ -175,11 +177,17 @@ impl NodeRecovery {
                     work.push(SegmentWork::DropTopic(topic));
                     self.unwritten.recent.drop_topic(topic);
                 }
+                Effect::Trim { topic, partition, below } => {
+                    self.has_freed = true;
+                    work.push(SegmentWork::Trim { topic, partition, below });
+                }
                 // Nobody was connected to the process that is gone: what it had to send and tell is void.
                 Effect::Deliver(_)
                 | Effect::PathDeleted(_)
                 | Effect::MemberEnded { .. }
                 | Effect::PathMoved(_)
+                | Effect::PathChanged(_)
+                | Effect::GroupExpired { .. }
                 | Effect::TopicMoved(_) => {}
             }
         }
@@ -223,7 +231,9 @@ impl NodeRecovery {
         };
         let clock = ClusterClock::after(self.last_stamp, received, now.monotonic);
         let replica = self.recovery.finish().map_err(NodeError::Recovery)?;
-        Ok(Node::new(self.config, self.shard, replica, clock, self.checkpoints))
+        let mut node = Node::new(self.config, self.shard, replica, clock, self.checkpoints);
+        node.retention.has_freed = self.has_freed;
+        Ok(node)
     }
 }
 

@@ -13,18 +13,23 @@ pub(crate) fn failure(refusal: &Refusal) -> Failure {
         Refusal::UnknownGroup => ErrorCode::UnknownGroup,
         Refusal::UnknownMember => ErrorCode::UnknownMember,
         Refusal::MoveUnderWay => return back_pressure(&format!("{refusal}: retry")),
-        Refusal::Name(_) | Refusal::DeadLetterTopic | Refusal::DeadLetterAttempts | Refusal::DeadLetterGroup => {
-            ErrorCode::InvalidTopic
-        }
+        Refusal::Name(_)
+        | Refusal::DeadLetterTopic
+        | Refusal::DeadLetterAttempts
+        | Refusal::DeadLetterGroup
+        | Refusal::DeadLetterPartitions
+        | Refusal::Fixed { .. }
+        | Refusal::FewerPartitions { .. } => ErrorCode::InvalidTopic,
         Refusal::NameCase { .. } | Refusal::TopicMismatch { .. } => ErrorCode::TopicExistsMismatch,
         Refusal::GroupMismatch { .. } => ErrorCode::GroupExistsMismatch,
         Refusal::TooLarge { .. } => ErrorCode::TooLarge,
         Refusal::SeqGap { .. } => ErrorCode::SeqGap,
         Refusal::SeqExpired { .. } => ErrorCode::SeqExpired,
         Refusal::SeqReused { .. } | Refusal::SeqInvalid => ErrorCode::ProducerSeqInvalid,
-        Refusal::ProducerQuota { .. } | Refusal::CatalogQuota { .. } | Refusal::DelayQuota { .. } => {
-            ErrorCode::QuotaExceeded
-        }
+        Refusal::ProducerQuota { .. }
+        | Refusal::CatalogQuota { .. }
+        | Refusal::DelayQuota { .. }
+        | Refusal::KeyQuota { .. } => ErrorCode::QuotaExceeded,
         Refusal::DelayedFull { .. } => ErrorCode::Backpressure,
         Refusal::MemberLimit { .. } => ErrorCode::GroupMemberLimit,
     };
@@ -36,6 +41,7 @@ pub(crate) fn failure(refusal: &Refusal) -> Failure {
         Refusal::DelayedFull { .. } | Refusal::DelayQuota { .. } => {
             "; nothing was stored: retry when some are delivered"
         }
+        Refusal::KeyQuota { .. } => "; nothing was stored: retry in a minute, or publish without it",
         Refusal::ProducerQuota { .. } => "; publish with fewer producers, or without producer numbers",
         _ => "",
     };

@@ -5,8 +5,8 @@ use mortarmq_types::{MemberId, Position, TopicIncarnation};
 use mortarmq_wire::{ErrorCode, Outcome};
 
 use crate::views::{
-    BalanceView, DeadLettersView, GroupsView, LeaderView, MetadataView, MovedView, PeekView, StatsView, TopicView,
-    TopicsView, TraceView,
+    BalanceView, DeadLettersView, DefaultsView, GroupView, GroupsView, LeaderView, LettersView, MetadataView,
+    MovedView, PeekView, StatsView, TopicView, TopicsView, TraceView,
 };
 
 /// The answer to one request.
@@ -127,6 +127,14 @@ pub enum QueryAnswer {
     Trace(TraceView),
     /// To [`crate::Query::Leader`].
     Leader(LeaderView),
-    /// To every [`crate::Act`].
+    /// To every [`crate::Act`] that moves or ends a path.
     Moved(MovedView),
+    /// To [`crate::Act::Letters`].
+    Letters(LettersView),
+    /// To [`crate::Act::ChangeGroup`]. [`crate::Act::ChangeTopic`] is answered with the topic.
+    Group(GroupView),
+    /// To [`crate::Act::DeleteTopic`].
+    Done,
+    /// To [`crate::Query::Defaults`] and [`crate::Act::ChangeDefaults`].
+    Defaults(DefaultsView),
 }

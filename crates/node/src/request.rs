@@ -3,6 +3,7 @@
 use mortarmq_shard::{PublishRun, SeekTarget, SettleItem, StartPolicy};
 use mortarmq_types::{MemberId, Partition, Seq, TopicIncarnation, WallTime};
 
+use crate::options::Settings;
 use crate::reply::Failure;
 
 /// One request of a connection. Every one takes a place in the connection's order of answers, except [`Request::Pull`].
@@ -165,6 +166,8 @@ pub enum Query {
         /// The message.
         seq: Seq,
     },
+    /// The initial values of the cluster.
+    Defaults,
     /// Who leads.
     Leader,
 }
@@ -204,4 +207,80 @@ pub enum Act {
         /// The group's name.
         group: String,
     },
+    /// Redrives or purges dead letters. It is answered when all are done, however long that takes.
+    Letters(LettersAct),
+    /// Gives a topic other settings, or more partitions.
+    ChangeTopic {
+        /// The topic's name.
+        topic: String,
+        /// Settings and their values, as in the options of a DECLARE.
+        settings: Settings,
+    },
+    /// Gives a group other settings.
+    ChangeGroup {
+        /// The topic's name.
+        topic: String,
+        /// The group's name.
+        group: String,
+        /// Settings and their values, as in the options of a SUB.
+        settings: Settings,
+    },
+    /// Ends a topic, with its groups and dead letters.
+    DeleteTopic {
+        /// The topic's name.
+        name: String,
+    },
+    /// Gives the cluster other initial values.
+    ChangeDefaults {
+        /// Keys and their values.
+        values: Settings,
+    },
+}
+
+impl Act {
+    /// The name of the topic that is concerned, if it is one.
+    #[must_use]
+    pub fn topic(&self) -> Option<&str> {
+        match self {
+            Self::Purge { topic, .. }
+            | Self::Seek { topic, .. }
+            | Self::SeekTime { topic, .. }
+            | Self::DeleteGroup { topic, .. }
+            | Self::ChangeTopic { topic, .. }
+            | Self::ChangeGroup { topic, .. }
+            | Self::DeleteTopic { name: topic }
+            | Self::Letters(LettersAct { topic, .. }) => Some(topic),
+            Self::ChangeDefaults { .. } => None,
+        }
+    }
+}
+
+/// Dead letters that an operator means, and what is to be done with them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LettersAct {
+    /// The name of the topic they come from.
+    pub topic: String,
+    /// What is to be done.
+    pub action: LetterAction,
+    /// Their partition; none is all of them.
+    pub partition: Option<Partition>,
+    /// Their sequences; none is every one that is not settled.
+    pub sequences: Vec<Seq>,
+    /// Only those that died for this reason: the words of an envelope.
+    pub reason: Option<String>,
+    /// At most so many.
+    pub limit: Option<u64>,
+    /// At most so many per second, not 0.
+    pub rate: Option<u32>,
+    /// Whether they are only counted.
+    pub dry_run: bool,
+}
+
+/// What is done with dead letters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LetterAction {
+    /// Their messages go back to the paths that they died on.
+    Redrive,
+    /// They leave the book of dead letters.
+    Purge,
 }

@@ -90,9 +90,9 @@ impl Node {
                 }
                 let (attempt, cause, previous, size_bytes) =
                     (entry.attempt, entry.cause, entry.previous, entry.size_bytes);
-                let (delivery_id, deadline) = (lease.delivery_id, lease.deadline);
+                let (delivery_id, deadline, source) = (lease.delivery_id, lease.deadline, partition.source_of(seq));
                 batch.push(Unread {
-                    lease: Leased { seq, delivery_id, attempt, cause, previous, size_bytes, deadline },
+                    lease: Leased { seq, delivery_id, attempt, cause, previous, size_bytes, deadline, source },
                     lease_until: begun.after_ms(left_ms),
                     send_before: begun.after_ms(left_ms / 2),
                     position: lease.granted_at,

@@ -64,7 +64,27 @@ pub(crate) struct Unread {
     pub(crate) position: mortarmq_types::Position,
 }
 
+/// Where a record lies in a partition: in its topic, or in that of its dead letters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct RecordPlace {
+    pub(crate) is_letter: bool,
+    pub(crate) seq: Seq,
+}
+
+/// Records in a row that are to be read.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Missing {
+    pub(crate) first: RecordPlace,
+    pub(crate) to: Seq,
+}
+
 impl Unread {
+    /// Where its record is read: that of a redriven message lies in its dead letter.
+    pub(crate) fn place(&self) -> RecordPlace {
+        let source = self.lease.source;
+        RecordPlace { is_letter: source.is_some(), seq: source.unwrap_or(self.lease.seq) }
+    }
+
     /// This delivery as one whose record cannot be read.
     pub(crate) fn held_in(&self, partition: Partition, reason: String) -> HeldBack {
         let lease = Unsent { partition, seq: self.lease.seq, delivery_id: self.lease.delivery_id };
@@ -84,21 +104,21 @@ impl Batch {
         self.messages.iter().filter_map(lease).map(unsent).collect()
     }
 
-    /// The first run of consecutive messages whose records are missing.
-    pub(crate) fn missing(&self) -> Option<(Seq, Seq)> {
+    /// The first run of consecutive records that are missing.
+    pub(crate) fn missing(&self) -> Option<Missing> {
         let mut missing = self.messages.iter().filter_map(|slot| match slot {
-            Slot::Missing(unread) => Some(unread.lease.seq),
+            Slot::Missing(unread) => Some(unread.place()),
             Slot::Ready(_) | Slot::Unreadable(_) => None,
         });
         let first = missing.next()?;
-        let mut end = first.next();
-        for seq in missing {
-            if seq != end {
+        let mut to = first.seq.next();
+        for place in missing {
+            if place != (RecordPlace { seq: to, ..first }) {
                 break;
             }
-            end = end.next();
+            to = to.next();
         }
-        Some((first, end))
+        Some(Missing { first, to })
     }
 }
 

@@ -3,6 +3,7 @@
 //! The state knows which members exist; all that stands here is the leader's own and starts anew with each leader: every
 //! member then has a full session time.
 
+use mortarmq_shard::{GroupSettings, Setting};
 use mortarmq_types::{ConnectionId, MemberId, MonotonicTime, PathId};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -30,6 +31,10 @@ pub(crate) struct Session {
     pub(crate) window_bytes: u64,
     /// Changes of the window.
     pub(crate) credit_epoch: u64,
+    /// Whether its window of messages is its group's, and follows it.
+    has_group_messages: bool,
+    /// Whether its window of bytes is its group's, and follows it.
+    has_group_bytes: bool,
     session_ms: u64,
     deadline: MonotonicTime,
     ending: bool,
@@ -89,6 +94,16 @@ impl Sessions {
         self.silent.insert((session.deadline, key));
     }
 
+    /// The settings of a group changed: its sessions have its windows, where they took those, and begin anew with its time.
+    pub(crate) fn change(&mut self, path: PathId, settings: &GroupSettings, now: MonotonicTime) {
+        for key in self.of_path(path) {
+            let session = self.all.get_mut(&key).expect("a session of the path");
+            session.follow(settings);
+            session.session_ms = settings.get(Setting::SessionMs);
+            self.renew(key, now);
+        }
+    }
+
     /// A session that was silent too long; it comes out once, its end is then proposed.
     pub(crate) fn poll_lost(&mut self, now: MonotonicTime) -> Option<SessionKey> {
         let &(deadline, key) = self.silent.first()?;
@@ -120,7 +135,38 @@ impl Session {
     /// A session that begins now.
     pub(crate) fn new(connection: Option<(ConnectionId, u16)>, session_ms: u64, now: MonotonicTime) -> Self {
         let deadline = now.after_ms(session_ms);
-        Self { connection, window_messages: 0, window_bytes: 0, credit_epoch: 0, session_ms, deadline, ending: false }
+        Self {
+            connection,
+            window_messages: 0,
+            window_bytes: 0,
+            credit_epoch: 0,
+            has_group_messages: false,
+            has_group_bytes: false,
+            session_ms,
+            deadline,
+            ending: false,
+        }
+    }
+
+    /// Sets the window of messages: this many, or as many as its group says.
+    pub(crate) const fn set_messages(&mut self, messages: u32, is_the_groups: bool) {
+        (self.window_messages, self.has_group_messages) = (messages, is_the_groups);
+    }
+
+    /// Sets the window of bytes: this many, or as many as its group says.
+    pub(crate) const fn set_bytes(&mut self, bytes: u64, is_the_groups: bool) {
+        (self.window_bytes, self.has_group_bytes) = (bytes, is_the_groups);
+    }
+
+    /// Takes over what the group's settings say of its windows.
+    pub(crate) fn follow(&mut self, settings: &GroupSettings) {
+        if self.has_group_messages {
+            let messages = settings.get(Setting::CreditCount);
+            self.window_messages = u32::try_from(messages).expect("the range of credit_count fits 32 bits");
+        }
+        if self.has_group_bytes {
+            self.window_bytes = settings.get(Setting::CreditBytes);
+        }
     }
 }
 

@@ -30,8 +30,14 @@ pub(crate) struct Retries {
 }
 
 impl Node {
-    /// Holds messages of a path.
-    pub(crate) fn hold(&mut self, path: PathId, held: Vec<HeldBack>) {
+    /// Holds messages of a path. One whose lease has ended meanwhile may have been let go of: then nothing is damaged.
+    pub(crate) fn hold(&mut self, path: PathId, mut held: Vec<HeldBack>) {
+        let found = self.shard.state().paths.get(&path);
+        let is_live = |lease: &Unsent| {
+            let entry = found.and_then(|path| path.partitions.get(lease.partition.index())?.lease_of(lease.seq));
+            entry.and_then(|entry| entry.lease()).is_some_and(|live| live.delivery_id == lease.delivery_id)
+        };
+        held.retain(|held| is_live(&held.lease));
         self.unreadable += held.len() as u64;
         let said = held.into_iter().map(|held| (held.lease, SettleKind::Hold { error: held.reason }));
         self.settle_by_itself(path, said);

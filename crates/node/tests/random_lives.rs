@@ -72,6 +72,7 @@ const REACHED: &[&str] = &[
     "trace",
     "overdue",
     "a member that held more than a batch ends is gone",
+    "settled messages went",
 ];
 
 const STEPS: u64 = 300;

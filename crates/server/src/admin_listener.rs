@@ -7,9 +7,16 @@ use std::io::{self, IoSlice};
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use axum::extract::connect_info::Connected;
+use axum::extract::{ConnectInfo, Request};
+use axum::http::Method;
+use axum::middleware::Next;
+use axum::response::Response;
+use axum::serve::IncomingStream;
 use mortarmq_transport::{Acceptor, Stream, TlsFault};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
@@ -77,6 +84,26 @@ impl axum::serve::Listener for AdminListener {
     }
 }
 
+/// Whether the request under way on a connection may take as long as it takes.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Patient(Arc<AtomicBool>);
+
+impl Connected<IncomingStream<'_, AdminListener>> for Patient {
+    fn connect_info(stream: IncomingStream<'_, AdminListener>) -> Self {
+        stream.io().is_patient.clone()
+    }
+}
+
+/// Gives a redrive or purge of dead letters its time: it goes at the pace that was asked for. The headers are read by then,
+/// and a body has a time limit of its own, so nobody holds the connection by sending slowly.
+pub(crate) async fn give_time(ConnectInfo(patient): ConnectInfo<Patient>, request: Request, next: Next) -> Response {
+    let takes_long = request.method() == Method::POST && request.uri().path().ends_with("/dlq");
+    patient.0.store(takes_long, Ordering::Relaxed);
+    let response = next.run(request).await;
+    patient.0.store(false, Ordering::Relaxed);
+    response
+}
+
 /// How long a peer may do nothing.
 #[derive(Clone, Copy, Debug)]
 struct Patience {
@@ -119,20 +146,16 @@ pub(crate) struct AdminStream {
     is_told: bool,
     patience: Patience,
     phase: Phase,
+    is_patient: Patient,
     alarm: Pin<Box<Sleep>>,
     _place: OwnedSemaphorePermit,
 }
 
 impl AdminStream {
     fn new(stream: Stream, patience: Patience, place: OwnedSemaphorePermit) -> Self {
-        Self {
-            stream,
-            is_told: false,
-            patience,
-            phase: Phase::Idle,
-            alarm: Box::pin(sleep(patience.first)),
-            _place: place,
-        }
+        let alarm = Box::pin(sleep(patience.first));
+        let (phase, is_patient) = (Phase::Idle, Patient::default());
+        Self { stream, is_told: false, patience, phase, is_patient, alarm, _place: place }
     }
 
     fn enter(&mut self, phase: Phase, patience: Duration) {
@@ -143,6 +166,10 @@ impl AdminStream {
     /// Pending until the peer has done nothing for too long.
     fn poll_alarm<T>(&mut self, context: &mut Context<'_>) -> Poll<io::Result<T>> {
         ready!(self.alarm.as_mut().poll(context));
+        if self.phase == Phase::Request && self.is_patient.0.load(Ordering::Relaxed) {
+            self.enter(Phase::Request, self.patience.request);
+            ready!(self.alarm.as_mut().poll(context));
+        }
         Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
     }
 
@@ -234,10 +261,11 @@ impl AsyncWrite for AdminStream {
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         // With TLS bytes may still wait here, and so for the peer.
-        match Pin::new(&mut self.stream).poll_flush(context) {
-            Poll::Pending => self.after_write(context, Poll::Pending),
-            flushed @ Poll::Ready(_) => flushed,
+        let flushed = Pin::new(&mut self.stream).poll_flush(context);
+        if flushed.is_ready() && self.phase != Phase::Stalled {
+            return flushed;
         }
+        self.after_write(context, flushed)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -347,11 +375,44 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn over_tls_an_operator_who_reads_late_keeps_the_connection_for_the_next_request() {
+        let (mut stream, mut peer, _folder) = tls_pair(Patience { stall: 10 * SHORT, ..PATIENT }).await;
+        let (greeted, read) = tokio::join!(peer.handshake(), tokio::time::timeout(SHORT, stream.read_u8()));
+        greeted.expect("they agree");
+        assert!(read.is_err(), "{read:?}");
+        // Writes until nothing more is taken: what TLS has is left for the flush.
+        let (piece, mut written) = (vec![0; 64 << 10], 0);
+        while let Ok(bytes) = tokio::time::timeout(SHORT, stream.write(&piece)).await {
+            written += bytes.expect("it is open");
+        }
+        let mut answer = vec![0; written];
+        let (flushed, read) = tokio::join!(stream.flush(), peer.read_exact(&mut answer));
+        flushed.expect("it goes");
+        read.expect("all of it");
+        tokio::time::sleep(15 * SHORT).await;
+        peer.write_all(b"G").await.expect("written");
+        assert_eq!(stream.read_u8().await.expect("a byte"), b'G');
+    }
+
+    #[tokio::test]
     async fn rule_9_a_handshake_counts_for_the_time_to_the_first_byte() {
         let (mut stream, mut peer, _folder) = tls_pair(Patience { first: 4 * SHORT, ..PATIENT }).await;
         let (greeted, read) = tokio::join!(peer.handshake(), stream.read_u8());
         greeted.expect("they agree");
         assert_eq!(read.expect_err("nothing comes behind it").kind(), ErrorKind::TimedOut);
+    }
+
+    #[tokio::test]
+    async fn a_request_that_takes_its_time_keeps_its_connection_until_it_is_answered() {
+        let (mut stream, mut peer) = pair(Patience { request: SHORT, ..PATIENT }).await;
+        peer.write_all(b"POST").await.expect("written");
+        stream.read_exact(&mut [0; 4]).await.expect("a request");
+        let patient = stream.is_patient.clone();
+        patient.0.store(true, std::sync::atomic::Ordering::Relaxed);
+        let read = tokio::time::timeout(5 * SHORT, stream.read_u8()).await;
+        assert!(read.is_err(), "nothing came and nothing broke: {read:?}");
+        patient.0.store(false, std::sync::atomic::Ordering::Relaxed);
+        assert_eq!(stream.read_u8().await.expect_err("it took too long").kind(), ErrorKind::TimedOut);
     }
 
     #[tokio::test]

@@ -13,6 +13,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use mortarmq_http::Token;
+use mortarmq_shard::{DefaultKey, Defaults};
 use mortarmq_types::NodeId;
 
 pub use keys::{KEYS, Key, Kind, Status};
@@ -44,9 +45,10 @@ pub struct Config {
     /// # Units
     /// Bytes.
     pub disk_reserve_bytes: u64,
-    /// The size at which a new segment or ledger file is begun. Only the first start of a cluster reads it; from then on
-    /// the catalog has it.
-    pub segment_max_bytes: u64,
+    /// The initial values of the cluster. Only its first start reads them; from then on the catalog has them.
+    pub initial: Defaults,
+    /// Those of them that were set: it is said where the catalog has others.
+    pub initial_set: Vec<DefaultKey>,
     /// How fast the scrub reads everything again, per second; 0 turns it off.
     pub scrub_bytes_per_s: u64,
     /// The longest that a PULL waits, whatever it asks for.
@@ -224,11 +226,16 @@ impl Config {
 #[derive(Default)]
 struct Settings {
     set: Vec<(&'static Key, Value, Source)>,
+    /// Settings of topics and groups that the cluster is to begin with.
+    of_topics: Vec<(DefaultKey, u64)>,
 }
 
 impl Settings {
     fn set(&mut self, name: &str, given: value::Given, source: Source) -> Result<(), ConfigError> {
         let Some(key) = KEYS.iter().find(|key| key.name == name) else {
+            if let Some(key) = DefaultKey::named(name) {
+                return self.set_of_topics(key, given, source);
+            }
             return Err(ConfigError::UnknownKey {
                 key: name.to_owned(),
                 source_place: source,
@@ -242,6 +249,35 @@ impl Settings {
         self.set.retain(|(other, _, _)| other.name != key.name);
         self.set.push((key, value, source));
         Ok(())
+    }
+
+    fn set_of_topics(&mut self, key: DefaultKey, given: value::Given, source: Source) -> Result<(), ConfigError> {
+        let value = given.json();
+        let number = key.read(&value).map_err(|_| ConfigError::Value {
+            key: key.key(),
+            found: value.to_string(),
+            source_place: source,
+            expected: format!("give {}", key.range().accepted()),
+        })?;
+        self.of_topics.retain(|(other, _)| *other != key);
+        self.of_topics.push((key, number));
+        Ok(())
+    }
+
+    fn initial(&self) -> Defaults {
+        let mut initial = Defaults::BUILD;
+        for (key, value, _) in &self.set {
+            if let Some(key) = DefaultKey::named(key.name) {
+                initial.set(key, value.number());
+            }
+        }
+        self.of_topics.iter().for_each(|(key, number)| initial.set(*key, *number));
+        initial
+    }
+
+    fn initial_set(&self) -> Vec<DefaultKey> {
+        let of_the_shard = self.set.iter().filter_map(|(key, ..)| DefaultKey::named(key.name));
+        of_the_shard.chain(self.of_topics.iter().map(|(key, _)| *key)).collect()
     }
 
     fn finish(self) -> Result<(Config, Vec<Origin>), ConfigError> {
@@ -261,7 +297,8 @@ impl Settings {
             journal_keep_bytes: value("journal_keep_bytes").number(),
             snapshot_journal_bytes: value("snapshot_journal_bytes").number(),
             disk_reserve_bytes: value("disk_reserve_bytes").number(),
-            segment_max_bytes: value("segment_max_bytes").number(),
+            initial: self.initial(),
+            initial_set: self.initial_set(),
             scrub_bytes_per_s: value("scrub_bytes_per_s").number(),
             poll_max_wait_ms: value("poll_max_wait_ms").number(),
             publish_timeout_ms: value("publish_timeout_ms").number(),

@@ -97,7 +97,6 @@ pub(crate) fn recover(
     }
     let (journal, found) = recovered.map_err(StartError::Journal)?;
     let Behind { mut segments, .. } = behind;
-    tell_segment_bytes(&recovery, config);
     let now = NodeClock.now();
     let (node, unwritten) = match segments.flush(room, Use::Segments).map_err(StartError::Segments)? {
         None => (recovery.finish(now).map_err(StartError::Node)?, None),
@@ -111,17 +110,6 @@ pub(crate) fn recover(
         tell(&found, begun);
     }
     Ok(Recovered { node, journal, segments, unwritten, is_new, begun, torn: found.torn })
-}
-
-fn tell_segment_bytes(recovery: &NodeRecovery, config: &Config) {
-    if let Some(bytes) = recovery.segment_max_bytes().filter(|bytes| *bytes != config.segment_max_bytes) {
-        let configured = config.segment_max_bytes;
-        tracing::info!(
-            bytes,
-            configured,
-            "segment_max_bytes is what the catalog says, not what the configuration does"
-        );
-    }
 }
 
 /// Tells the operator what the journal held, and what a crash had left in it.
@@ -185,7 +173,8 @@ fn node_config(config: &Config, identity: &Identity) -> Result<NodeConfig, Start
     node.publish_timeout_ms = config.publish_timeout_ms;
     node.checkpoint_after_bytes = config.snapshot_journal_bytes;
     node.journal_keep_bytes = config.journal_keep_bytes;
-    node.initial.segment_max_bytes = config.segment_max_bytes;
+    node.initial = config.initial.clone();
+    node.initial_set = config.initial_set.clone();
     Ok(node)
 }
 

@@ -87,6 +87,7 @@ impl Segments {
             }
             SegmentWork::SegmentBytes(bytes) => self.writer.set_segment_bytes(bytes),
             SegmentWork::DropTopic(topic) => self.writer.drop_topic(topic),
+            SegmentWork::Trim { topic, partition, below } => self.writer.trim(topic, partition, below),
         }
         Ok(None)
     }
@@ -136,7 +137,7 @@ fn bytes(item: &SegmentWork) -> u64 {
     match item {
         SegmentWork::Append(record) => record.record.len() as u64,
         SegmentWork::Ledger(event) => event.payload.len() as u64,
-        SegmentWork::Copy(_) | SegmentWork::SegmentBytes(_) | SegmentWork::DropTopic(_) => 0,
+        SegmentWork::Copy(_) | SegmentWork::SegmentBytes(_) | SegmentWork::DropTopic(_) | SegmentWork::Trim { .. } => 0,
     }
 }
 
@@ -151,7 +152,8 @@ mod tests {
     use mortarmq_shard::{CopyEffect, Envelope, MessagePlace};
     use mortarmq_storage::{Disk, MemoryDisk, SegmentOptions, SegmentRecord, SegmentWriter};
     use mortarmq_types::{
-        Attempt, CommitIndex, Epoch, KeyHash, Partition, ProducerId, ProducerSeq, Seq, TopicIncarnation, WallTime,
+        Attempt, CommitIndex, DeliveryId, Epoch, KeyHash, Partition, PathId, ProducerId, ProducerSeq, Seq,
+        TopicIncarnation, WallTime,
     };
     use std::path::Path;
     use std::sync::{Arc, mpsc};
@@ -188,9 +190,11 @@ mod tests {
             attempts: Attempt::new(1),
             reason: Death::Rejected,
             error: String::new(),
+            delivery: DeliveryId::new(1),
+            path_id: PathId::new(1),
         };
         let (commit_index, key_hash, payload_bytes) = (CommitIndex::new(2), KeyHash::NONE, 0);
-        let copy = CopyEffect { from, to, commit_index, key_hash, payload_bytes, envelope };
+        let copy = CopyEffect { from, to, commit_index, key_hash, payload_bytes, envelope, unwraps: false };
         SegmentWork::Copy(Box::new(CopyWork::of(copy, Epoch::new(1), WallTime::ZERO)))
     }
 

@@ -17,7 +17,7 @@ use tokio::runtime::Runtime;
 use tokio::sync::{Semaphore, mpsc, watch};
 
 use crate::admin::{self, AdminHandle};
-use crate::admin_listener::AdminListener;
+use crate::admin_listener::{AdminListener, Patient, give_time};
 use crate::config::{Config, TlsFiles};
 use crate::connection::session::Identity;
 use crate::event::Event;
@@ -310,10 +310,11 @@ impl Process {
             // An error says that nobody is left who could ask.
             let _ = stopping.wait_for(|is_stopping| *is_stopping).await;
         };
-        let router = mortarmq_http::router(handle);
+        let router = mortarmq_http::router(handle).layer(axum::middleware::from_fn(give_time));
+        let service = router.into_make_service_with_connect_info::<Patient>();
         self.runtime.spawn(async move {
             let _guard = threads::AbortOnPanic;
-            if let Err(error) = axum::serve(AdminListener::new(admin_listener, acceptor, places.admins), router)
+            if let Err(error) = axum::serve(AdminListener::new(admin_listener, acceptor, places.admins), service)
                 .with_graceful_shutdown(stopped)
                 .await
             {

@@ -94,6 +94,16 @@ impl ShardLoop {
         }
     }
 
+    /// Says which initial values of the configuration are not the cluster's: it has its own by now.
+    fn tell_initial_values(&self) {
+        for (key, configured, used) in self.node.initial_differences() {
+            tracing::warn!(
+                configured = %key.show(configured), used = %key.show(used),
+                "{} is what the catalog says, not what the configuration does; change it: mortarmq defaults set", key.key()
+            );
+        }
+    }
+
     /// How long nothing needs to be done.
     fn patience(&self) -> Duration {
         let now = self.clock.now().monotonic;
@@ -108,6 +118,7 @@ impl ShardLoop {
         let is_woken = self.node.next_wake().is_some_and(|wake| wake <= now.monotonic);
         let is_due = is_woken || now.monotonic >= self.next_tick;
         if is_due {
+            self.note_gone(now);
             self.node.handle_tick(now);
             self.next_tick = now.monotonic.after_ms(TICK_MS);
         }
@@ -204,6 +215,9 @@ impl ShardLoop {
                         let _ = answer.send(*reply);
                     }
                 }
+                Output::GroupExpired { topic, group, dropped } => {
+                    tracing::info!(topic, group, dropped, "group deleted: nobody used it for its expire_idle_ms");
+                }
                 Output::Role { is_leader } => tracing::debug!(is_leader, "the node's role"),
             }
         }
@@ -230,6 +244,16 @@ impl ShardLoop {
         }
     }
 
+    /// Tells the node of operators who wait for an answer no more: what takes long ends then.
+    fn note_gone(&mut self, now: Now) {
+        let gone: Vec<u64> =
+            self.questions.iter().filter(|(_, answer)| answer.is_closed()).map(|(query, _)| *query).collect();
+        for query in gone {
+            self.questions.remove(&query);
+            self.node.handle_query_gone(now, query);
+        }
+    }
+
     /// Sends to a connection. What is for one that is gone is dropped: nobody is left to read it.
     fn tell(&self, connection: ConnectionId, message: ToConnection) {
         if let Some(outlet) = self.outlets.get(&connection) {
@@ -243,6 +267,7 @@ impl ShardLoop {
         self.status.quorum_state.store(self.node.quorum_state(), Ordering::Relaxed);
         if is_ready && !self.is_ready_told {
             self.is_ready_told = true;
+            self.tell_initial_values();
             // Whoever waited for it may have given up.
             let _ = self.channels.ready.try_send(messages(&self.node));
         }

@@ -316,6 +316,20 @@ fn what_this_version_does_not_have_is_refused_by_name() {
     assert!(refused.text.contains("exclusive"), "{}", refused.text);
     let keyed = PublishOptions { idempotency_key: Some(b"once"), ..PublishOptions::default() };
     client.send(|out| publish_frame_with(out, topic, (0, 0), b"", b"x", keyed));
+    client.send(|out| publish_frame_with(out, topic, (7, 1), b"", b"other bytes", keyed));
+    let (first, again) = (client.published(), client.published());
+    assert_eq!((first.seq.get(), first.deduplicated), (1, false));
+    assert_eq!((again.seq.get(), again.partition, again.deduplicated), (1, first.partition, true), "P3");
+    // An empty one is none that could be repeated.
+    client.send(|out| {
+        let at = out.len();
+        publish_frame_with(out, topic, (0, 0), b"", b"x", keyed);
+        out.truncate(out.len() - b"once".len());
+        let last = out.len() - 1;
+        out[last] = 0;
+        let length = u32::try_from(out.len() - at - 4).expect("short");
+        out[at..at + 4].copy_from_slice(&length.to_be_bytes());
+    });
     let refused = client.closing_err();
     assert_eq!(refused.code, Some(ErrorCode::MalformedPayload));
     assert!(refused.text.contains("idempotency key"), "{}", refused.text);

@@ -12,11 +12,13 @@
 //! | `mortarmq-dlq-attempts` | attempts made |
 //! | `mortarmq-dlq-reason` | the cause that ended the last one, or `rejected` |
 //! | `mortarmq-dlq-error` | the error text that its consumer gave with the last settle; empty if it gave none |
+//! | `mortarmq-dlq-delivery` | the delivery that it died by: a redrive follows it. 0 if its record could not be read when it died: then there is nothing to redrive |
+//! | `mortarmq-dlq-path-id` | the number of that path, which no later group of the same name has |
 //!
 //! They stand behind the message's own headers. Where a name stands twice, the last is the broker's.
 
 use mortarmq_delivery::{Death, Ended};
-use mortarmq_types::{Attempt, Partition, Seq};
+use mortarmq_types::{Attempt, DeliveryId, Partition, PathId, Seq};
 
 use crate::ledger::longest_start;
 
@@ -24,7 +26,7 @@ use crate::ledger::longest_start;
 pub const DEAD_LETTER_GROUP: &str = "default";
 
 /// How many headers are added.
-pub const DEAD_LETTER_HEADERS: usize = 6;
+pub const DEAD_LETTER_HEADERS: usize = 8;
 
 /// The longest error text that a dead letter carries, in bytes.
 pub const ERROR_MAX_BYTES: usize = 512;
@@ -50,14 +52,24 @@ pub struct Envelope {
     pub reason: Death,
     /// What its consumer said, cut to [`ERROR_MAX_BYTES`] and to what fits a frame.
     pub error: String,
+    /// The delivery that it died by.
+    pub delivery: DeliveryId,
+    /// The path's number.
+    pub path_id: PathId,
 }
 
 impl Envelope {
     /// The envelope of a message whose last delivery ended.
     #[must_use]
-    pub fn new(path: String, partition: Partition, ended: &Ended, reason: Death, error: &str) -> Self {
-        let (seq, attempts) = (ended.seq, ended.attempt);
-        let mut envelope = Self { path, partition, seq, attempts, reason, error: String::new() };
+    pub fn new(
+        (path_id, path): (PathId, String),
+        partition: Partition,
+        ended: &Ended,
+        reason: Death,
+        error: &str,
+    ) -> Self {
+        let (seq, attempts, delivery) = (ended.seq, ended.attempt, ended.delivery_id);
+        let mut envelope = Self { path, partition, seq, attempts, reason, error: String::new(), delivery, path_id };
         let room = DEAD_LETTER_MAX_BYTES.saturating_sub(envelope.payload_bytes(ended.size_bytes)) as usize;
         envelope.error = longest_start(error, room.min(ERROR_MAX_BYTES)).to_owned();
         envelope
@@ -73,6 +85,8 @@ impl Envelope {
             ("mortarmq-dlq-attempts", self.attempts.to_string()),
             ("mortarmq-dlq-reason", self.reason.word().to_owned()),
             ("mortarmq-dlq-error", self.error.clone()),
+            ("mortarmq-dlq-delivery", self.delivery.to_string()),
+            ("mortarmq-dlq-path-id", self.path_id.to_string()),
         ]
     }
 
@@ -88,7 +102,7 @@ impl Envelope {
 mod tests {
     use super::{DEAD_LETTER_MAX_BYTES, ERROR_MAX_BYTES, Envelope};
     use mortarmq_delivery::{Death, End, Ended, Grant};
-    use mortarmq_types::{Attempt, Cause, DeliveryId, KeyHash, MemberId, Partition, Seq};
+    use mortarmq_types::{Attempt, Cause, DeliveryId, KeyHash, MemberId, Partition, PathId, Seq};
 
     fn envelope(size_bytes: u32, error: &str) -> Envelope {
         let reason = Death::Exhausted(Cause::ConsumerLost);
@@ -101,9 +115,10 @@ mod tests {
             key_hash: KeyHash::NONE,
             size_bytes,
             end: End::Dead(reason),
+            source: None,
         };
         let path = format!("{0}/{0}", "n".repeat(crate::names::NAME_MAX_BYTES));
-        Envelope::new(path, Partition::new(1023), &ended, reason, error)
+        Envelope::new((PathId::MAX, path), Partition::new(1023), &ended, reason, error)
     }
 
     #[test]
@@ -111,7 +126,7 @@ mod tests {
         let largest = 16 * 1024 * 1024 - 1024;
         let found = envelope(largest, &"é".repeat(ERROR_MAX_BYTES));
         assert!(found.payload_bytes(largest) <= DEAD_LETTER_MAX_BYTES);
-        assert!(found.error.len() >= 100, "something of the error text is left: {} bytes", found.error.len());
+        assert!(found.error.len() >= 50, "something of the error text is left: {} bytes", found.error.len());
     }
 
     #[test]

@@ -20,6 +20,15 @@ pub enum Effect {
     Ledger(LedgerEffect),
     /// Begin new segment and ledger files at this size from now on, in bytes.
     SegmentBytes(u64),
+    /// Let go of the files of a partition that hold nothing from a sequence on.
+    Trim {
+        /// The topic.
+        topic: TopicIncarnation,
+        /// The partition.
+        partition: Partition,
+        /// Nobody needs what lies below.
+        below: Seq,
+    },
     /// Remove the files of a topic.
     TopicDeleted(TopicIncarnation),
     /// A path is gone, by itself or with its topic.
@@ -33,6 +42,17 @@ pub enum Effect {
     },
     /// Deliveries of a path ended by themselves or by a settle: credit may be free, retries may be ready.
     PathMoved(PathId),
+    /// A group that nobody used is deleted, with what it still owed.
+    GroupExpired {
+        /// The topic.
+        topic: TopicIncarnation,
+        /// The group's name.
+        group: String,
+        /// Messages that it still owed.
+        dropped: u64,
+    },
+    /// A path has other settings: sessions and windows follow.
+    PathChanged(PathId),
     /// Delayed messages of a topic are due: its paths may have something to deliver.
     TopicMoved(TopicIncarnation),
 }
@@ -85,6 +105,8 @@ pub struct CopyEffect {
     pub payload_bytes: u32,
     /// What is added.
     pub envelope: Envelope,
+    /// Whether the source is itself a dead letter, of a message that was redriven: its envelope stays behind.
+    pub unwraps: bool,
 }
 
 /// Leased messages of one partition.

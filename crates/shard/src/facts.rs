@@ -41,6 +41,12 @@ impl FactWindow {
         self.facts.push_back(fact);
     }
 
+    /// Forgets all of them: they can be read again from the index.
+    pub(crate) fn clear(&mut self, last_seq: Seq) {
+        self.facts.clear();
+        self.base = last_seq.next();
+    }
+
     /// Forgets what lies below the position of every path.
     pub fn forget_below(&mut self, lowest: Seq) {
         let gone = usize::try_from(lowest.above(self.base)).unwrap_or(usize::MAX).min(self.facts.len());

@@ -37,6 +37,7 @@ pub mod section;
 pub mod topic;
 
 use crate::apply::Shard;
+use crate::state::pins::pins_of;
 use crate::state::{PARTITIONS_MAX, PATH_PARTITIONS_MAX, Path, State, Topic, dead_letters_fault};
 use bytes::{BufMut, Bytes, BytesMut};
 use head::Head;
@@ -89,7 +90,10 @@ impl Image {
                 let place = Section::Partition(*id, Partition::new(number));
                 section::put(out, place, |out| topic::put_partition(out, partition));
             }
-            section::put(out, Section::Producers(*id), |out| topic::put_producers(out, &found.producers));
+            section::put(out, Section::Producers(*id), |out| {
+                topic::put_producers(out, &found.producers);
+                topic::put_keys(out, &found.keys);
+            });
         }
         for (id, found) in &self.paths {
             section::put(out, Section::Path(*id), |out| path::put(out, &found.path));
@@ -135,6 +139,7 @@ impl Shard {
         reader.finish()?;
         loading.check_deliveries()?;
         loading.check_dead_letters()?;
+        loading.pin()?;
         Ok(Self::of(loading.into_state()))
     }
 }
@@ -174,6 +179,7 @@ impl Loading {
         }
         let mut body = reader.section(Section::Producers(id))?;
         found.producers = topic::take_producers(&mut body, &found, &self.head)?;
+        found.keys = topic::take_keys(&mut body, &found, &self.head)?;
         body.finish()?;
         self.topics.insert(id, found);
         Ok(())
@@ -181,7 +187,7 @@ impl Loading {
 
     fn take_path(&mut self, reader: &mut Reader, id: PathId) -> Result<(), ImageError> {
         let mut body = reader.section(Section::Path(id))?;
-        let mut found = path::take(&mut body, &self.topics)?;
+        let mut found = path::take(&mut body, &self.topics, &self.head)?;
         let incarnation = found.topic;
         let Some(of_topic) = self.topics.get_mut(&incarnation) else {
             return Err(body.wrong("topic", incarnation.get()));
@@ -261,6 +267,17 @@ impl Loading {
         Ok(())
     }
 
+    /// Pins the dead letters that redriven messages are read from.
+    fn pin(&mut self) -> Result<(), ImageError> {
+        let found = pins_of(&self.topics, &self.names, &self.paths);
+        let pins = found.map_err(|(path, letter)| ImageError::Source { path, letter })?;
+        for ((id, number), pins) in pins {
+            let topic = self.topics.get_mut(&id).expect("looked up just now");
+            Arc::make_mut(&mut topic.partitions[number]).pins = pins;
+        }
+        Ok(())
+    }
+
     fn into_state(self) -> State {
         let head = self.head;
         let partitions = self.topics.values().flat_map(|topic| &topic.partitions);
@@ -282,10 +299,15 @@ impl Loading {
             timers: crate::state::timers::Timers::default(),
             delays: crate::state::timers::Timers::default(),
             delayed: delayed as u64,
+            idle: crate::state::timers::Timers::default(),
+            groups_expired: head.groups_expired,
             ending: head.ending,
+            entries: crate::state::entries::Entries::default(),
             partitions_total: self.partitions_total,
+            unpinned: BTreeSet::new(),
         };
         state.retime_all();
+        state.recount_topics();
         state
     }
 }

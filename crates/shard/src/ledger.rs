@@ -6,17 +6,17 @@
 //! | field | bytes | meaning |
 //! |---|---|---|
 //! | version | 1 | [`LEDGER_VERSION`]; an unknown one is refused (P11) |
-//! | kind | 1 | 1 leased, 2 extended, 3 lease ended, 4 acked, 5 dead, 6 dropped, 8 replayed |
+//! | kind | 1 | 1 leased, 2 extended, 3 lease ended, 4 acked, 5 dead, 6 dropped, 7 redriven, 8 replayed |
 //! | cause | 1 | why it was delivered (leased), why it ended (lease ended), what ended the last attempt (dead; 0: its consumer said so), number of the reason (dropped); 0 otherwise |
 //! | path | 8 | which obligation |
 //! | first_seq, count | 8, 4 | the messages; of dropped and replayed ones up to 2³² − 1 in one event |
 //! | first_delivery | 8 | the delivery of the first; the others follow. 0 if no delivery is meant (dropped, replayed) |
 //! | attempt | 4 | of each |
 //! | member | 8 | who held it |
-//! | previous | 8 | the delivery that this one follows (leased, dropped; runs of one only); 0 for none |
+//! | previous | 8 | the delivery that this one follows (leased, dropped, redriven; runs of one only); 0 for none |
 //! | time, wall | 8, 8 | cluster time of the batch; the leader's wall clock, for display |
 //! | commit_index, epoch | 8, 8 | the command |
-//! | detail | n | UTF-8: the error text of a nack; of a dead message, where its dead letter is, and the error text |
+//! | detail | n | UTF-8: the error text of a nack; of a dead message, where its dead letter is, and the error text; of a redriven one, which dead letter it was, and of that, what it became |
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use mortarmq_delivery::Death;
@@ -44,6 +44,8 @@ pub enum LedgerKind {
     Dead(Death),
     /// The messages left the path by this rule.
     Dropped(DropReason),
+    /// The message is owed once more: an operator brought its dead letter back.
+    Redriven,
     /// The messages are owed once more: an operator moved the path back.
     Replayed,
 }
@@ -75,7 +77,8 @@ pub struct LedgerEvent {
     pub commit_index: CommitIndex,
     /// The leader's term.
     pub epoch: Epoch,
-    /// The error text of a nack; of a dead message, where its dead letter is, and the error text.
+    /// The error text of a nack; of a dead message, where its dead letter is, and the error text; of a redriven one, which
+    /// dead letter it was, and of that, what it became.
     pub detail: String,
 }
 
@@ -108,6 +111,7 @@ impl LedgerEvent {
             LedgerKind::Dead(Death::Exhausted(cause)) => (5, cause.number()),
             LedgerKind::Dead(Death::Rejected) => (5, Cause::First.number()),
             LedgerKind::Dropped(reason) => (6, reason.number()),
+            LedgerKind::Redriven => (7, 0),
             LedgerKind::Replayed => (8, 0),
         };
         out.put_slice(&[LEDGER_VERSION, kind, cause]);
@@ -152,6 +156,7 @@ impl LedgerEvent {
                 cause => LedgerKind::Dead(Death::Exhausted(cause)),
             },
             6 => LedgerKind::Dropped(DropReason::from_number(number).ok_or(unknown)?),
+            7 => LedgerKind::Redriven,
             8 => LedgerKind::Replayed,
             found => return Err(LedgerError::Field { field: "kind", found }),
         };
@@ -305,8 +310,10 @@ mod tests {
             assert_eq!((last.kind, last.first_delivery), (kind, DeliveryId::ZERO));
             assert_eq!(range.of_message(Seq::new(u64::from(u32::MAX) + 3)), None);
         }
+        let redriven = LedgerEvent { kind: LedgerKind::Redriven, previous: DeliveryId::new(9), ..event(3, 0) };
+        assert_eq!((redriven.encode()[1], LedgerEvent::decode(redriven.encode())), (7, Ok(redriven)));
         let mut bytes = event(3, 0).encode().to_vec();
-        for (kind, reason) in [(6, 7), (7, 0), (9, 0)] {
+        for (kind, reason) in [(6, 7), (9, 0)] {
             bytes[1..3].copy_from_slice(&[kind, reason]);
             assert!(LedgerEvent::decode(bytes.clone().into()).is_err(), "kind {kind}, reason {reason}");
         }

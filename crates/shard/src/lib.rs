@@ -10,27 +10,35 @@
 pub mod apply;
 pub mod command;
 pub mod dead_letter;
+pub mod defaults;
 pub mod effect;
 pub mod facts;
+pub mod idempotency;
 pub mod image;
 pub mod ledger;
+pub mod marks;
 pub mod names;
 pub mod outcome;
 pub mod producer;
 pub mod record;
+pub mod retention;
 pub mod schedule;
 pub mod settings;
 pub mod state;
 
 pub use apply::{Applied, Shard};
 pub use command::{
-    BatchBuilder, Command, CommandError, Grant, JoinGroup, PublishRun, PublishRunBuilder, SeekTarget, SettleItem,
-    SettleKind, Stamp, StartPolicy, Stretch, Times,
+    Asked, BatchBuilder, ChangeGroup, ChangeTopic, Command, CommandError, DropDead, Grant, JoinGroup, Letter,
+    PublishRun, PublishRunBuilder, Redrive, SeekTarget, SettleItem, SettleKind, Stamp, StartPolicy, Stretch, Times,
+    Trim,
 };
 pub use dead_letter::Envelope;
+pub use defaults::{DefaultKey, Defaults, DefaultsPatch};
 pub use effect::{AppendEffect, CopyEffect, DeliverEffect, Effect, LedgerEffect, MessagePlace};
+pub use idempotency::IdempotencyKey;
 pub use image::{Image, ImageError};
-pub use outcome::{Outcome, Published, Refusal, SettleCode};
+pub use outcome::{LetterCode, Outcome, Published, Refusal, SettleCode};
+pub use retention::Retention;
 pub use schedule::Schedule;
-pub use settings::{Defaults, GroupSettings, Setting, SettingError, SettingsPatch, TopicSettings};
+pub use settings::{GroupSettings, Setting, SettingError, SettingsPatch, TopicSettings};
 pub use state::{Path, State, Topic};

@@ -42,6 +42,8 @@ pub enum Outcome {
     },
     /// Deliveries were settled: one code for each.
     Settled(Vec<SettleCode>),
+    /// An operator redrove or dropped dead letters: one code for each.
+    Letters(Vec<LetterCode>),
     /// An operator moved a path, or ended it.
     Moved {
         /// Messages that are owed once more.
@@ -49,6 +51,11 @@ pub enum Outcome {
         /// Messages that are dropped.
         dropped: u64,
         /// Whether the move goes on with the next batches and will concern more messages than these.
+        is_partial: bool,
+    },
+    /// Settings are changed.
+    Changed {
+        /// Whether fewer partitions were added than were asked for, as one command takes only so many steps.
         is_partial: bool,
     },
     /// The command changed nothing.
@@ -77,6 +84,47 @@ pub enum SettleCode {
     Unknown,
 }
 
+/// The answer for one dead letter of a redrive or purge.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum LetterCode {
+    /// It left the book of dead letters.
+    Done,
+    /// There is no such dead letter.
+    Unknown,
+    /// It left the book of dead letters before.
+    Settled,
+    /// A consumer of the dead-letter topic holds it.
+    Leased,
+    /// Its message is unsettled on the path that it died on: it was redriven or replayed, and is not settled yet.
+    Unsettled,
+    /// The group that it died on does not exist any more.
+    GroupGone,
+    /// Its record cannot be read, or does not say where it comes from.
+    Unreadable,
+    /// A purge or seek of one of the two paths goes on.
+    Moving,
+    /// One of the two paths has as many unsettled messages as it may.
+    Full,
+}
+
+impl LetterCode {
+    /// The word used in answers: why nothing was done.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Done => "done",
+            Self::Unknown => "unknown",
+            Self::Settled => "settled",
+            Self::Leased => "leased",
+            Self::Unsettled => "unsettled",
+            Self::GroupGone => "group_gone",
+            Self::Unreadable => "unreadable",
+            Self::Moving => "moving",
+            Self::Full => "full",
+        }
+    }
+}
+
 /// Why a command changed nothing. All of them are final: nothing was stored (P2).
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
@@ -95,7 +143,7 @@ pub enum Refusal {
     #[error("the group does not exist")]
     UnknownGroup,
     /// An earlier purge or seek of the path goes on.
-    #[error("a purge or seek of this group is not done yet; nothing was moved")]
+    #[error("a purge, a seek or a change of order of this group is not done yet; nothing was moved")]
     MoveUnderWay,
     /// The member is gone.
     #[error("the subscription has ended")]
@@ -127,6 +175,23 @@ pub enum Refusal {
     /// A group of a dead-letter topic with a limit of attempts.
     #[error("max_attempts is 0 on a dead-letter topic: a message that dies there stays there")]
     DeadLetterAttempts,
+    /// A setting that cannot be changed.
+    #[error("{key} is fixed when it is made, and cannot be changed; nothing was changed")]
+    Fixed {
+        /// The setting.
+        key: &'static str,
+    },
+    /// Fewer partitions than there are.
+    #[error("partitions only grows: there are {have}, {asked} would be fewer; nothing was changed")]
+    FewerPartitions {
+        /// How many there are.
+        have: u64,
+        /// How many were asked for.
+        asked: u64,
+    },
+    /// Other partitions of a dead-letter topic than its source has.
+    #[error("a dead-letter topic has the partitions of its source, and grows with it; nothing was changed")]
+    DeadLetterPartitions,
     /// The group that keeps the book of dead letters is to be deleted.
     #[error("group default of a dead-letter topic stays as long as the topic: purge it instead")]
     DeadLetterGroup,
@@ -162,7 +227,7 @@ pub enum Refusal {
     #[error("producer id and producer number are both 0 or both not 0, and the numbers of a batch follow one another")]
     SeqInvalid,
     /// The shard keeps as many producers as it may.
-    #[error("the shard remembers as many producers as it may ({limit} publishes)")]
+    #[error("the shard keeps as much as it may ({limit} entries), and remembers no new producer")]
     ProducerQuota {
         /// The limit.
         limit: u64,
@@ -176,9 +241,15 @@ pub enum Refusal {
         limit: u64,
     },
     /// The shard keeps as many entries of producers and delayed messages as it may.
-    #[error("the shard keeps as many producers and delayed messages as it may ({limit} entries)")]
+    #[error("the shard keeps as much as it may ({limit} entries), and takes no new delayed message")]
     DelayQuota {
         /// The limit.
+        limit: u64,
+    },
+    /// The shard keeps as much as it may, and the idempotency key is new.
+    #[error("the shard keeps as much as it may ({limit} entries), and remembers no new idempotency key")]
+    KeyQuota {
+        /// The limit, `state_entries_max`.
         limit: u64,
     },
     /// A group has as many members as it may.

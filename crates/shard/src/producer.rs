@@ -146,6 +146,11 @@ impl Producers {
         gone
     }
 
+    /// When the line that is idle longest was filed.
+    pub(crate) fn oldest_filed(&self) -> Option<ClusterTime> {
+        self.oldest.first().map(|(filed, _)| *filed)
+    }
+
     /// Remembered publishes of all lines.
     #[must_use]
     pub fn entries(&self) -> u64 {

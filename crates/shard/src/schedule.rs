@@ -147,6 +147,13 @@ impl Schedule {
         forgotten
     }
 
+    /// Forgets a message that nobody waits for any more.
+    pub(crate) fn forget(&mut self, at: DuePosition) {
+        let was_ordered = self.order.remove(&at).is_some();
+        let was_known = self.messages.remove(&at.seq).is_some();
+        assert!(was_ordered && was_known, "invariant 1: message {} is not delayed", at.seq);
+    }
+
     /// The messages with what is known of them, the first to fall due first.
     pub(crate) fn iter(&self) -> impl Iterator<Item = Delayed> {
         self.places().map(|at| self.delayed(at))

@@ -3,6 +3,7 @@
 //! The same keys stand in DECLARE and SUB options, in `--set KEY=VALUE`, in HTTP bodies and in `describe`. All values are
 //! whole numbers, `true`/`false`, or one of two words; they travel in commands as `(Setting, u64)`.
 
+pub use crate::defaults::Defaults;
 use mortarmq_delivery::{Order, PathRules};
 use serde_json::{Map, Value};
 
@@ -61,9 +62,9 @@ macro_rules! settings {
 
 settings! {
     Partitions = 0, "partitions", Topic, Range::Between(1, 1024), 4, "Partitions of the topic.";
-    RetentionMs = 1, "retention_ms", Topic, Range::Only(0, "messages are kept until the topic is deleted"), 0, "How long messages are kept; 0 = for ever.";
-    RetentionBytes = 2, "retention_bytes", Topic, Range::Only(0, "messages are kept until the topic is deleted"), 0, "Bytes kept per partition; 0 = no limit.";
-    KeepSettled = 3, "keep_settled", Topic, Range::OnlyBool(true, "settled messages are kept"), 1, "Whether settled messages stay.";
+    RetentionMs = 1, "retention_ms", Topic, Range::ZeroOrBetween(3_600_000, AGE_MAX_MS), 604_800_000, "How long messages are kept; 0 = for ever.";
+    RetentionBytes = 2, "retention_bytes", Topic, Range::Between(0, BYTES_MAX), 0, "Bytes kept per partition; 0 = no limit.";
+    KeepSettled = 3, "keep_settled", Topic, Range::Bool, 1, "Whether settled messages stay.";
     TtlMs = 4, "ttl_ms", Topic, Range::Between(0, AGE_MAX_MS), 0, "Life of messages without their own; 0 = none.";
     MaxMessageBytes = 5, "max_message_bytes", Topic, Range::Between(1, 16 * 1024 * 1024 - 1024), 1_048_576, "Largest value of a message.";
     LeaseMs = 32, "lease_ms", Group, Range::Between(1000, 43_200_000), 30_000, "How long a delivery may stay unsettled.";
@@ -72,17 +73,20 @@ settings! {
     RetryBackoffMaxMs = 35, "retry_backoff_max_ms", Group, Range::Between(0, 43_200_000), 30_000, "Longest wait between attempts.";
     Order = 36, "order", Group, Range::Words("none", "key"), 1, "Whether messages of one key are delivered in order.";
     MaxPassedOver = 37, "max_passed_over", Group, Range::Between(1, 1_000_000), 65_536, "Unsettled messages of a partition that delivery has passed.";
-    MaxAckedAhead = 38, "max_acked_ahead", Group, Range::Only(0, "there is no such limit"), 0, "Acked messages past the oldest unsettled one; 0 = no limit.";
+    MaxAckedAhead = 38, "max_acked_ahead", Group, Range::Between(0, 1_000_000), 0, "Acked messages past the oldest unsettled one; 0 = no limit.";
     MaxInFlight = 39, "max_in_flight", Group, Range::Between(0, 1_000_000), 0, "Leased messages of a partition; 0 = no limit.";
     SessionMs = 40, "session_ms", Group, Range::Between(1000, 600_000), 10_000, "How long a member may be silent.";
     CreditCount = 41, "credit_count", Group, Range::Between(1, 65_534), 256, "Messages a member may hold by pushes.";
     CreditBytes = 42, "credit_bytes", Group, Range::Between(1, 1_073_741_824), 2 * 1024 * 1024, "Bytes a member may hold by pushes.";
-    ExpireIdleMs = 43, "expire_idle_ms", Group, Range::Only(0, "groups do not expire"), 0, "Unused that long, a group goes; 0 = never.";
+    ExpireIdleMs = 43, "expire_idle_ms", Group, Range::Between(0, AGE_MAX_MS), 0, "Unused that long, a group goes; 0 = never.";
     Type = 44, "type", Group, Range::OnlyWord("shared"), 0, "How members share partitions.";
 }
 
 /// The longest delay and the longest life of a message, in milliseconds: a hundred years.
 pub const AGE_MAX_MS: u64 = 3_153_600_000_000;
+
+/// More bytes than a disk has: 4 EiB.
+const BYTES_MAX: u64 = 1 << 62;
 
 /// Whether a setting belongs to topics or groups. Group keys given on a topic are the defaults of its groups.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -98,10 +102,12 @@ pub enum Scope {
 pub enum Range {
     /// Whole numbers from the first to the second, both included.
     Between(u64, u64),
+    /// 0, or whole numbers from the first to the second, both included.
+    ZeroOrBetween(u64, u64),
     /// One number, because of what this version does.
     Only(u64, &'static str),
-    /// One truth value, because of what this version does.
-    OnlyBool(bool, &'static str),
+    /// `true` or `false`.
+    Bool,
     /// The word for 0 and the word for 1.
     Words(&'static str, &'static str),
     /// One word, because there is no other yet.
@@ -118,10 +124,12 @@ pub enum SettingError {
         reason: String,
     },
     /// No such key.
-    #[error("unknown setting {key:?}; known are: {known}")]
+    #[error("unknown setting {key:?}{}; known are: {known}", nearest.map_or_else(String::new, |key| format!(" (did you mean {key:?}?)")))]
     UnknownKey {
         /// The key given.
         key: String,
+        /// The nearest that there is, if one is near.
+        nearest: Option<&'static str>,
         /// The keys there are.
         known: String,
     },
@@ -166,7 +174,8 @@ impl SettingsPatch {
         for (key, value) in object {
             let setting = Setting::ALL.iter().copied().find(|setting| setting.key() == key).ok_or_else(|| {
                 let known: Vec<&str> = Setting::ALL.iter().map(|setting| setting.key()).collect();
-                SettingError::UnknownKey { key: key.clone(), known: known.join(", ") }
+                let nearest = nearest_of(&known, key);
+                SettingError::UnknownKey { key: key.clone(), nearest, known: known.join(", ") }
             })?;
             if scope == Scope::Group && setting.scope() == Scope::Topic {
                 return Err(SettingError::NotHere { key: setting.key() });
@@ -210,87 +219,84 @@ impl Setting {
     /// # Errors
     /// A value of the wrong kind or outside the range.
     pub fn read(self, value: &Value) -> Result<u64, SettingError> {
-        let number = match (self.range(), value) {
-            (Range::Words(zero, _), Value::String(word)) if word == zero => Some(0),
-            (Range::Words(_, one), Value::String(word)) if word == one => Some(1),
-            (Range::OnlyWord(only), Value::String(word)) if word == only => Some(0),
-            (Range::OnlyBool(only, _), Value::Bool(given)) if *given == only => Some(u64::from(only)),
-            (Range::Only(..) | Range::Between(..), Value::Number(number)) => number.as_u64(),
-            _ => None,
-        };
-        number.filter(|number| self.accepts(*number)).ok_or_else(|| SettingError::Value {
-            key: self.key(),
-            value: value.to_string(),
-            accepts: self.accepted(),
-        })
+        self.range().read(self.key(), value)
+    }
+
+    /// Whether it is fixed when the topic or group is made.
+    #[must_use]
+    pub const fn is_fixed(self) -> bool {
+        matches!(self, Self::Type)
     }
 
     /// Whether a stored number is a value of this setting.
     #[must_use]
     pub const fn accepts(self, number: u64) -> bool {
-        match self.range() {
-            Range::Between(least, most) => least <= number && number <= most,
-            Range::Only(only, _) => number == only,
-            Range::OnlyBool(only, _) => number == only as u64,
-            Range::Words(..) => number <= 1,
-            Range::OnlyWord(_) => number == 0,
+        self.range().accepts(number)
+    }
+
+    /// A value as JSON.
+    #[must_use]
+    pub fn show(self, number: u64) -> Value {
+        self.range().show(number)
+    }
+}
+
+impl Range {
+    /// Reads a JSON value of a key.
+    ///
+    /// # Errors
+    /// A value of the wrong kind or outside the range.
+    pub(crate) fn read(self, key: &'static str, value: &Value) -> Result<u64, SettingError> {
+        let number = match (self, value) {
+            (Self::Words(zero, _), Value::String(word)) if word == zero => Some(0),
+            (Self::Words(_, one), Value::String(word)) if word == one => Some(1),
+            (Self::OnlyWord(only), Value::String(word)) if word == only => Some(0),
+            (Self::Bool, Value::Bool(given)) => Some(u64::from(*given)),
+            (Self::Only(..) | Self::Between(..) | Self::ZeroOrBetween(..), Value::Number(number)) => number.as_u64(),
+            _ => None,
+        };
+        number.filter(|number| self.accepts(*number)).ok_or_else(|| SettingError::Value {
+            key,
+            value: value.to_string(),
+            accepts: self.accepted(),
+        })
+    }
+
+    /// Whether a stored number is one of the values.
+    #[must_use]
+    pub const fn accepts(self, number: u64) -> bool {
+        match self {
+            Self::Between(least, most) => least <= number && number <= most,
+            Self::Only(only, _) => number == only,
+            Self::ZeroOrBetween(least, most) => number == 0 || (least <= number && number <= most),
+            Self::Bool | Self::Words(..) => number <= 1,
+            Self::OnlyWord(_) => number == 0,
         }
     }
 
-    /// What the setting accepts, as text.
+    /// What is accepted, as text.
     #[must_use]
     pub fn accepted(self) -> String {
-        match self.range() {
-            Range::Between(least, most) => format!("a whole number from {least} to {most}"),
-            Range::Only(only, because) => format!("this version accepts {only} only: {because}"),
-            Range::OnlyBool(only, because) => format!("this version accepts {only} only: {because}"),
-            Range::Words(zero, one) => format!("\"{zero}\" or \"{one}\""),
-            Range::OnlyWord(only) => format!("this version accepts \"{only}\" only"),
+        match self {
+            Self::Between(least, most) => format!("a whole number from {least} to {most}"),
+            Self::Only(only, because) => format!("this version accepts {only} only: {because}"),
+            Self::ZeroOrBetween(least, most) => format!("0, or a whole number from {least} to {most}"),
+            Self::Bool => "true or false".to_owned(),
+            Self::Words(zero, one) => format!("\"{zero}\" or \"{one}\""),
+            Self::OnlyWord(only) => format!("this version accepts \"{only}\" only"),
         }
     }
 
     /// A value as JSON.
     #[must_use]
     pub fn show(self, number: u64) -> Value {
-        match self.range() {
-            Range::Between(..) | Range::Only(..) => Value::from(number),
-            Range::OnlyBool(..) => Value::from(number != 0),
-            Range::Words(zero, one) => Value::from(if number == 0 { zero } else { one }),
-            Range::OnlyWord(only) => Value::from(only),
+        match self {
+            Self::Between(..) | Self::ZeroOrBetween(..) | Self::Only(..) => Value::from(number),
+            Self::Bool => Value::from(number != 0),
+            Self::Words(zero, one) => Value::from(if number == 0 { zero } else { one }),
+            Self::OnlyWord(only) => Value::from(only),
         }
     }
-}
-
-/// The cluster's initial values, written to the catalog by its first leader.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Defaults {
-    /// The rules of `apply` that every voter supports.
-    pub apply_version: u32,
-    /// Publishes remembered per producer and line of numbers.
-    pub producer_window: u32,
-    /// A producer silent that long is forgotten.
-    pub producer_idle_ms: u64,
-    /// Entries of producers and of delayed messages that the shard keeps.
-    pub state_entries_max: u64,
-    /// The size at which a new segment or ledger file is begun.
-    ///
-    /// # Units
-    /// Bytes.
-    pub segment_max_bytes: u64,
-    /// Delayed messages that a partition keeps.
-    pub max_delayed_per_partition: u64,
-}
-
-impl Defaults {
-    /// The values of this build.
-    pub const BUILD: Self = Self {
-        apply_version: 1,
-        producer_window: 1024,
-        producer_idle_ms: 86_400_000,
-        state_entries_max: 8_000_000,
-        segment_max_bytes: 64 << 20,
-        max_delayed_per_partition: 1_000_000,
-    };
 }
 
 /// The settings of one topic.
@@ -300,10 +306,30 @@ pub struct TopicSettings {
 }
 
 impl TopicSettings {
-    /// The defaults with what the patch names.
+    /// The values of this build.
+    pub const BUILD: Self = {
+        let mut values = [0; Setting::ALL.len()];
+        let mut place = 0;
+        while place < values.len() {
+            values[place] = Setting::ALL[place].default_value();
+            place += 1;
+        }
+        Self { values }
+    };
+
+    /// The cluster's defaults with what the patch names.
     #[must_use]
-    pub fn new(patch: &SettingsPatch) -> Self {
-        Self { values: overlay(|setting| setting.default_value(), patch) }
+    pub fn new(defaults: &Self, patch: &SettingsPatch) -> Self {
+        Self { values: overlay(|setting| defaults.get(setting), patch) }
+    }
+
+    pub(crate) fn set(&mut self, setting: Setting, value: u64) {
+        self.values[setting.place()] = value;
+    }
+
+    /// Takes over what the patch names.
+    pub(crate) fn change(&mut self, patch: &SettingsPatch) {
+        self.values = overlay(|setting| self.get(setting), patch);
     }
 
     /// The value of a setting; for a group setting, the default of the topic's groups.
@@ -326,6 +352,11 @@ impl GroupSettings {
         Self { values: overlay(|setting| topic.get(setting), patch) }
     }
 
+    /// Takes over what the patch names.
+    pub(crate) fn change(&mut self, patch: &SettingsPatch) {
+        self.values = overlay(|setting| self.get(setting), patch);
+    }
+
     /// The value of a setting.
     #[must_use]
     pub fn get(&self, setting: Setting) -> u64 {
@@ -342,11 +373,22 @@ impl GroupSettings {
             backoff_base_ms: self.get(Setting::RetryBackoffBaseMs),
             backoff_max_ms: self.get(Setting::RetryBackoffMaxMs),
             max_passed_over: small(Setting::MaxPassedOver),
+            max_acked_ahead: small(Setting::MaxAckedAhead),
             max_in_flight: small(Setting::MaxInFlight),
             max_attempts: small(Setting::MaxAttempts),
         }
     }
 }
+
+/// The key that is nearest to this text, if one is near.
+pub(crate) fn nearest_of(known: &[&'static str], text: &str) -> Option<&'static str> {
+    let likeness = |key: &str| strsim::jaro_winkler(key, text);
+    let best = known.iter().copied().max_by(|left, right| likeness(left).total_cmp(&likeness(right)))?;
+    (likeness(best) >= NEAR_ENOUGH).then_some(best)
+}
+
+/// Below this, a suggestion confuses more than it helps.
+const NEAR_ENOUGH: f64 = 0.8;
 
 fn overlay(base: impl Fn(Setting) -> u64, patch: &SettingsPatch) -> [u64; Setting::ALL.len()] {
     let mut values = [0; Setting::ALL.len()];
@@ -367,12 +409,7 @@ mod tests {
 
     #[test]
     fn what_is_not_there_yet_is_refused_by_name() {
-        for (key, value) in [
-            ("max_acked_ahead", json!(5)),
-            ("retention_ms", json!(3_600_000)),
-            ("keep_settled", json!(false)),
-            ("type", json!("exclusive")),
-        ] {
+        for (key, value) in [("type", json!("exclusive"))] {
             let error = patch(&json!({ key: value }), Scope::Topic).expect_err(key).to_string();
             assert!(error.starts_with(key) && error.contains("this version accepts"), "{error}");
         }
@@ -391,6 +428,15 @@ mod tests {
         assert_eq!(good.get(Setting::Order), Some(0));
         assert_eq!(good.get(Setting::LeaseMs), Some(1000));
         let ttl = |ttl_ms: u64| patch(&json!({ "ttl_ms": ttl_ms }), Scope::Topic);
+        let kept = |retention_ms: u64| patch(&json!({ "retention_ms": retention_ms }), Scope::Topic);
+        assert!(kept(0).is_ok() && kept(1).is_err() && kept(3_599_999).is_err() && kept(3_600_000).is_ok());
+        assert_eq!(
+            kept(1).expect_err("too short").to_string(),
+            "retention_ms = 1 is refused: 0, or a whole number from 3600000 to 3153600000000"
+        );
+        let settled = |keep: Value| patch(&json!({ "keep_settled": keep }), Scope::Topic);
+        assert_eq!(settled(json!(false)).expect("a truth value").get(Setting::KeepSettled), Some(0));
+        assert!(settled(json!(0)).is_err() && settled(json!("false")).is_err());
         assert!(ttl(0).is_ok() && ttl(1).is_ok() && ttl(AGE_MAX_MS).is_ok() && ttl(AGE_MAX_MS + 1).is_err());
     }
 

@@ -6,13 +6,14 @@
 
 mod random;
 
-use mortarmq_shard::Shard;
-use mortarmq_types::Epoch;
+use mortarmq_shard::{Shard, Topic};
+use mortarmq_types::{Epoch, Seq};
 use random::{Random, batch, first_seed};
 
 #[test]
 fn any_command_that_decodes_applies_without_panic_and_the_invariants_hold() {
-    for seed in first_seed()..first_seed() + 150 {
+    let (mut trimmed, mut held_back) = (0, 0);
+    for seed in first_seed()..first_seed() + 400 {
         let mut random = Random::of(seed);
         let mut shard = Shard::default();
         let mut time: u64 = 0;
@@ -22,6 +23,15 @@ fn any_command_that_decodes_applies_without_panic_and_the_invariants_hold() {
             let applied = shard.apply(bytes, Epoch::new(1)).expect("these commands decode");
             assert_eq!(twin.effects, applied.effects, "seed {seed}: apply is a function of state and batch");
             shard.check();
+            let state = shard.state();
+            let kept = |topic: &Topic| topic.partitions.iter().any(|partition| partition.kept.first_seq > Seq::FIRST);
+            trimmed += u32::from(state.topics.values().any(|topic| kept(topic)));
+            let below = |seq: Seq, topic, number: usize| seq < state.topics[&topic].partitions[number].kept.first_seq;
+            held_back += u32::from(state.paths.values().any(|path| {
+                let mut partitions = path.partitions.iter().enumerate();
+                partitions.any(|(at, found)| found.lowest_offered().is_some_and(|seq| below(seq, path.topic, at)))
+            }));
         }
     }
+    assert!(trimmed > 200 && held_back > 3, "retention is hardly reached: {trimmed} states, {held_back} with a lease");
 }

@@ -33,7 +33,7 @@ fn lived(seed: u64, batches: u32) -> (Shard, Random, u64) {
 }
 
 /// What of all that an image holds this shard has.
-fn reached(shard: &Shard) -> [(&'static str, bool); 15] {
+fn reached(shard: &Shard) -> [(&'static str, bool); 18] {
     let state = shard.state();
     let any = |test: fn(&PathPartition) -> bool| state.paths.values().flat_map(|path| &path.partitions).any(&test);
     let partitions = state.topics.values().flat_map(|topic| &topic.partitions);
@@ -60,6 +60,12 @@ fn reached(shard: &Shard) -> [(&'static str, bool); 15] {
         ("delayed messages that a path has skipped", any(|partition| partition.delayed() > 0)),
         ("messages that fell due", any(|partition| partition.due_position() != DuePosition::default())),
         ("dropped messages", any(|partition| partition.dropped_by(DropReason::Ttl) > 0)),
+        (
+            "single messages that are settled ahead",
+            any(|partition| partition.reached() > partition.replay_end() && !partition.is_moving()),
+        ),
+        ("dropped dead letters", any(|partition| partition.dropped_by(DropReason::Redriven) > 0)),
+        ("redriven messages", any(|partition| partition.sources().next().is_some())),
         ("a replay", any(|partition| partition.position() < partition.replay_end())),
     ]
 }
@@ -67,7 +73,7 @@ fn reached(shard: &Shard) -> [(&'static str, bool); 15] {
 #[test]
 fn p10_a_shard_from_its_image_goes_on_as_if_nothing_had_happened() {
     let mut seen: BTreeMap<&str, u32> = BTreeMap::new();
-    for seed in first_seed()..first_seed() + 300 {
+    for seed in first_seed()..first_seed() + 900 {
         let (mut shard, mut random, mut time) = lived(seed, 0);
         let mut twin = Shard::default();
         for _ in 0..60 {
@@ -92,7 +98,7 @@ fn p10_a_shard_from_its_image_goes_on_as_if_nothing_had_happened() {
         assert_eq!(twin.state(), shard.state(), "seed {seed}");
         assert_eq!(encoded(&twin.image()), encoded(&shard.image()), "seed {seed}");
     }
-    assert!(seen.values().all(|times| *times >= 50), "the images hardly hold some of this: {seen:?}");
+    assert!(seen.values().all(|times| *times >= 20), "the images hardly hold some of this: {seen:?}");
 }
 
 #[test]

@@ -30,12 +30,12 @@ pub const MAX_HEADERS: usize = 64;
 pub const MAX_HEADERS_LEN: usize = 16 * 1024;
 /// The most header pairs that the broker adds to a record: those of a dead letter. A record as it was published has at most
 /// [`MAX_HEADERS`].
-pub const MAX_ADDED_HEADERS: usize = 6;
+pub const MAX_ADDED_HEADERS: usize = 8;
 /// The most that names and values of added headers hold together.
 ///
 /// # Units
 /// Bytes.
-pub const MAX_ADDED_HEADERS_LEN: usize = 1088;
+pub const MAX_ADDED_HEADERS_LEN: usize = 1184;
 /// The most that key, headers and value of a record hold together once the broker has added to it.
 ///
 /// # Units

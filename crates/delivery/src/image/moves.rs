@@ -1,4 +1,4 @@
-//! The fields of what an operator set going: which messages a replay skips, and a move that is not done.
+//! The fields of what an operator set going: which messages the position skips, and a move that is not done.
 
 use bytes::{BufMut, BytesMut};
 use imbl::OrdSet;
@@ -24,12 +24,12 @@ pub(super) fn put(out: &mut BytesMut, marks: &OrdSet<Seq>, moving: Option<Moving
     }
 }
 
-pub(super) fn take_marks(fields: &mut Fields<'_>, position: Seq, replay_end: Seq) -> Result<Vec<Seq>, ImageError> {
+pub(super) fn take_marks(fields: &mut Fields<'_>, position: Seq) -> Result<Vec<Seq>, ImageError> {
     let count = fields.count("marks", 8)?;
     let mut marks = Vec::with_capacity(count);
     let mut lowest = position.get();
     for _ in 0..count {
-        let seq = fields.u64_in("mark", lowest, replay_end.get() - 1)?;
+        let seq = fields.u64_in("mark", lowest, NUMBER_MAX)?;
         lowest = seq + 1;
         marks.push(Seq::new(seq));
     }

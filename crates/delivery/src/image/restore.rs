@@ -36,7 +36,8 @@ impl PathPartition {
         for (seq, entry) in entries {
             let key = entry.key_hash;
             let mut is_first = true;
-            if self.has_queue(key) {
+            let has_queue = self.stands_in_queue(key, *seq);
+            if has_queue {
                 keyed.push((key, *seq));
                 let before = ahead.entry(key).or_default();
                 is_first = before.is_empty();
@@ -46,15 +47,16 @@ impl PathPartition {
                 before.push(entry);
             }
             match &entry.state {
-                State::Waiting if is_first => heads.push((key, (entry.due, *seq))),
+                State::Waiting if is_first => heads.push((has_queue.then_some(key), (entry.due, *seq))),
                 State::Waiting => {}
                 State::Held => held.push(*seq),
                 State::Scheduled { due } => schedule.push((*due, *seq)),
                 State::Leased(lease) => {
-                    if lease.ordered && self.order == Order::None {
+                    // A message without a key stands in no queue; its lease is told as any other of its order.
+                    if lease.ordered && !self.may_be_ordered(*seq) {
                         return Err(ImageError::Field { field: "ordered", found: 1 });
                     }
-                    if lease.ordered && self.has_queue(key) {
+                    if lease.ordered && has_queue {
                         leased_keys.push((key, *seq));
                     }
                     deadlines.push((lease.deadline, *seq));
@@ -65,7 +67,7 @@ impl PathPartition {
         self.keyed = keyed.into_iter().collect();
         self.leased_keys = leased_keys.into_iter().collect();
         // The head of a key is not ready while something behind it is leased, since before it came.
-        heads.retain(|(key, _)| self.leased_of_key(*key).is_none());
+        heads.retain(|(key, _)| key.is_none_or(|key| self.leased_of_key(key).is_none()));
         self.ready = heads.into_iter().map(|(_, place)| place).collect();
         self.schedule = schedule.into_iter().collect();
         self.deadlines = deadlines.into_iter().collect();
@@ -74,15 +76,28 @@ impl PathPartition {
         Ok(())
     }
 
+    /// Whether a lease of this message can have been granted in key order: not once it was taken for none, nor, if the former
+    /// order was none, while the order changes.
+    fn may_be_ordered(&self, seq: Seq) -> bool {
+        match (self.order, self.reordering) {
+            (Order::Key, None) => true,
+            (Order::Key, Some(_)) | (Order::None, None) => false,
+            (Order::None, Some(from)) => seq >= from,
+        }
+    }
+
     /// Checks that every message up to what was offered is settled, unsettled, or to be replayed, and counted once (P9).
     fn check_balance(&self) -> Result<(), ImageError> {
-        // Each is at most a quarter of what 64 bits hold, and `ahead` counts messages between position and replay_end.
+        // Each is at most a quarter of what 64 bits hold, and `ahead` counts messages from the position on.
         let dropped = self.dropped_by.iter().sum::<u64>();
         let settled = u128::from(self.delivered) + u128::from(dropped) + u128::from(self.dlq);
-        let owed = u128::from(self.replay_end.above(self.position) - self.ahead)
+        // What was settled before it was ever offered lies behind all that this counts.
+        let beyond = self.settled_ahead.range(self.replay_end..).count() as u64;
+        let owed = u128::from(self.replay_end.above(self.position) - (self.ahead - beyond))
             + self.entries.len() as u128
             + u128::from(self.delayed);
-        if settled + owed != u128::from(self.replay_end.above(self.start)) + u128::from(self.again) {
+        let produced = u128::from(self.replay_end.above(self.start)) + u128::from(self.again) + u128::from(beyond);
+        if settled + owed != produced {
             return Err(ImageError::Field { field: "delivered", found: self.delivered });
         }
         Ok(())
@@ -110,17 +125,15 @@ impl PathPartition {
     }
 }
 
-/// Whether a message that was acked by this delivery is owed once more: nothing of its deliveries is older than that ack.
+/// Whether a message that was acked by this delivery is owed once more: nothing of its deliveries is older than that ack. One
+/// that was redriven follows the delivery that it died by, and may have been replayed and acked since.
 fn came_back(entry: &Entry, acked: DeliveryId) -> bool {
     let is_later = entry.lease().is_none_or(|lease| lease.delivery_id > acked);
     let past_is_later = match entry.cause {
-        Cause::Replayed => true,
-        Cause::First
-        | Cause::LeaseExpired
-        | Cause::Nacked
-        | Cause::ConsumerLost
-        | Cause::Released
-        | Cause::Redriven => entry.previous > acked,
+        Cause::Replayed | Cause::Redriven => true,
+        Cause::First | Cause::LeaseExpired | Cause::Nacked | Cause::ConsumerLost | Cause::Released => {
+            entry.previous > acked
+        }
     };
     is_later && past_is_later
 }

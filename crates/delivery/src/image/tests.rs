@@ -2,7 +2,8 @@
 
 use bytes::{Bytes, BytesMut};
 use mortarmq_types::{
-    Attempt, Cause, ClusterTime, CommitIndex, DeliveryId, Epoch, KeyHash, LeaseTime, MemberId, Position, Seq,
+    Attempt, Cause, ClusterTime, CommitIndex, DeliveryId, DropReason, Epoch, KeyHash, LeaseTime, MemberId, Position,
+    Seq,
 };
 
 use super::{IMAGE_VERSION, ImageError, NUMBER_MAX, PathPartition};
@@ -10,6 +11,7 @@ use crate::{
     entry::{Lease, State},
     lease::{DuePosition, Fact, Facts, Handed, LeaseLimits, LeaseRequest},
     moves::{MoveKind, Moving},
+    redrive::Redriven,
     rules::{Grant, Now, Order, PathRules},
     runs::Kind,
     settle::{Settle, Settled},
@@ -29,6 +31,7 @@ const RULES: PathRules = PathRules {
     backoff_base_ms: 100,
     backoff_max_ms: 100,
     max_passed_over: 100,
+    max_acked_ahead: 0,
     max_in_flight: 0,
     max_attempts: 0,
 };
@@ -44,6 +47,7 @@ fn path() -> PathPartition {
         member: MemberId::new(1),
         grant: Grant::Push,
         limits,
+        may_pass_over: true,
         last_seq: LAST_SEQ,
         now: NOW,
         granted_at: GRANTED_AT,
@@ -67,6 +71,28 @@ fn moved() -> PathPartition {
     path.settle(Seq::new(6), id, Settle::Ack, &RULES, NOW, ended).expect("it is leased");
     path.purge(LAST_SEQ, &Keys, &mut 0, moved, ended);
     path.check(LAST_SEQ);
+    path
+}
+
+/// The same path: 4, which was acked, is dead instead, and was brought back; 12 was dropped before it could be offered.
+fn redriven() -> PathPartition {
+    let mut path = path();
+    (path.delivered, path.dlq) = (path.delivered - 1, 1);
+    let (seq, previous, source) = (Seq::new(4), DeliveryId::new(4), Seq::new(2));
+    let redriven = Redriven { seq, key_hash: KeyHash::new(1), size_bytes: 10, previous, source };
+    path.redrive(&redriven, &RULES, &Keys).expect("it is settled");
+    path.drop_single(Seq::new(12), DropReason::Purge, Seq::new(12), &Keys).expect("it is owed");
+    path.check(Seq::new(12));
+    path
+}
+
+/// That path, which retention has passed below 6: of what lies there only 1 is left, which is leased, and 4, which was
+/// brought back.
+fn trimmed() -> PathPartition {
+    let mut path = redriven();
+    path.trim(Seq::new(6), LAST_SEQ, &Keys, &mut 100, &mut Vec::new());
+    path.check(Seq::new(12));
+    assert_eq!((path.kept_from, path.entries.range(..Seq::new(6)).count()), (Seq::new(6), 2));
     path
 }
 
@@ -155,11 +181,13 @@ fn damage_that_a_checksum_would_not_show_is_named_by_field() {
 fn p6_damage_that_would_replay_or_purge_something_else_is_named_by_field() {
     let refused = |damage: fn(&mut PathPartition)| refused_of(moved(), damage);
     assert_eq!(refused(|path| _ = path.settled_ahead.insert(Seq::new(1))), "mark", "1 is owed");
-    assert_eq!(refused(|path| _ = path.settled_ahead.insert(Seq::new(10))), "mark", "10 was never offered");
+    assert_eq!(refused(|path| _ = path.settled_ahead.insert(Seq::new(10))), "delivered", "10 is not settled");
     assert_eq!(refused(|path| _ = path.settled_ahead.insert(Seq::ZERO)), "mark", "0 lies below the position");
     assert_eq!(refused(|path| _ = path.settled_ahead.insert(Seq::new(2))), "delivered", "2 is to be replayed");
     assert_eq!(refused(|path| path.settled_ahead.clear()), "delivered", "6 is not to be replayed");
     assert_eq!(refused(|path| path.replay_end = Seq::new(9)), "seq", "9 was offered");
+    assert_eq!(refused(|path| _ = path.sources.insert(Seq::new(2), Seq::FIRST)), "source of", "2 is settled");
+    assert_eq!(refused(|path| _ = path.sources.insert(Seq::new(3), Seq::ZERO)), "source", "0 is no dead letter");
     let set = |path: &mut PathPartition, kind, to, from| {
         path.moving = Some(Moving { kind, to: Seq::new(to), from: Seq::new(from) });
     };
@@ -203,11 +231,21 @@ fn p5_p6_p8_leases_that_cannot_be_are_refused() {
 }
 
 #[test]
+fn p6_a_bound_of_retention_that_cannot_be_is_refused() {
+    assert_eq!(refused(|path| path.kept_from = Seq::ZERO), "kept_from");
+    assert_eq!(refused(|path| path.kept_from = Seq::new(11)), "kept_from");
+    let passed = |path: &mut PathPartition| (path.kept_from, path.due_start) = (Seq::new(9), Seq::new(9));
+    assert_eq!(refused_of(trimmed(), passed), "state", "8 waits and would never leave");
+    assert_eq!(refused_of(trimmed(), |path| path.sources.clear()), "state", "4 has no bytes any more");
+    assert_eq!(refused_of(trimmed(), |path| path.due_start = Seq::new(5)), "kept_from");
+}
+
+#[test]
 fn no_prefix_and_no_changed_byte_panics_and_what_is_accepted_is_consistent() {
     // Goal: decode stands on its own, also where no checksum has looked before. Method: every prefix, and every byte set to
     // each of some values; what is accepted passes check, says the same when it is encoded, and can be gone on with.
     let mut accepted = 0;
-    for whole in [encoded(&path()), encoded(&moved())] {
+    for whole in [encoded(&path()), encoded(&moved()), encoded(&redriven()), encoded(&trimmed())] {
         accepted += damage_everywhere(&whole);
     }
     assert!(accepted > 200, "the loop hardly reaches states that differ: {accepted}");
@@ -245,10 +283,12 @@ fn damage_everywhere(whole: &Bytes) -> u32 {
 #[test]
 fn version_1_has_these_bytes() {
     // Frozen: these bytes stand in checkpoints. Another layout is another version.
-    let both = [encoded(&path()), encoded(&moved())].concat();
-    let hex: String = both.iter().map(|byte| format!("{byte:02x}")).collect();
+    let all = [encoded(&path()), encoded(&moved()), encoded(&redriven()), encoded(&trimmed())].concat();
+    let hex: String = all.iter().map(|byte| format!("{byte:02x}")).collect();
     assert_eq!(hex, include_str!("v1.hex").split_whitespace().collect::<String>());
-    let mut bytes = Bytes::from(both);
+    let mut bytes = Bytes::from(all);
     assert_eq!(PathPartition::decode(&mut bytes), Ok(path()));
     assert_eq!(PathPartition::decode(&mut bytes), Ok(moved()));
+    assert_eq!(PathPartition::decode(&mut bytes), Ok(redriven()));
+    assert_eq!(PathPartition::decode(&mut bytes), Ok(trimmed()));
 }

@@ -32,6 +32,7 @@ fn path() -> PathPartition {
         backoff_base_ms: 100,
         backoff_max_ms: 100,
         max_passed_over: 100,
+        max_acked_ahead: 0,
         max_in_flight: 0,
         max_attempts: 0,
     };
@@ -41,6 +42,7 @@ fn path() -> PathPartition {
         member: MemberId::new(1),
         grant: Grant::Push,
         limits,
+        may_pass_over: true,
         last_seq: LAST_SEQ,
         now,
         granted_at: Position::default(),
@@ -85,14 +87,21 @@ fn check_finds_a_replay_that_is_not_what_it_was() {
     };
     found("invariant 11: messages", |path| path.ahead -= 1);
     found("invariant 11: messages", |path| _ = path.settled_ahead.insert(seq(2)));
-    found("invariant 11: a mark", |path| _ = path.settled_ahead.insert(seq(9)));
+    found("invariant 11: a mark", |path| _ = path.settled_ahead.insert(seq(22)));
     found("invariant 11, P6", |path| _ = path.settled_ahead.insert(seq(3)));
+    found("invariant 14", |path| _ = path.sources.insert(seq(2), seq(1)));
     found("invariant 12", |path| path.leased_keys.clear());
     found("invariant 12", |path| _ = path.leased_keys.insert((KeyHash::new(1), seq(9))));
     found("a move", |path| path.moving = Some(Moving { kind: MoveKind::Backwards, to: seq(1), from: seq(1) }));
     found("a move", |path| path.moving = Some(Moving { kind: MoveKind::Purge, to: seq(22), from: seq(1) }));
     found("invariant 7, P9", |path| path.again += 1);
     found("invariant 8, P7", |path| path.entry_mut(seq(3)).cause = Cause::Replayed);
+}
+
+#[test]
+fn check_finds_a_message_that_retention_should_have_dropped() {
+    assert_found("invariant 15", |path| path.kept_from = seq(9));
+    assert_found("invariant 15, P6", |path| (path.kept_from, path.due_start) = (seq(4), seq(4)));
 }
 
 #[test]

@@ -36,6 +36,7 @@ enum Command {
     Purge { budget: u32 },
     Seek { to: u64, budget: u32 },
     GoOn { budget: u32 },
+    Trim { below: u64, budget: u32 },
     Restore,
 }
 
@@ -87,6 +88,14 @@ fn places(model: &Model) -> Vec<DuePosition> {
         Some(DuePosition { due: ClusterTime::new(due), seq: Seq::new(seq) })
     };
     (1..=model.last_seq()).filter_map(place).collect()
+}
+
+/// What became of each message, lowest first.
+fn each_of(moved: &[Moved]) -> Vec<(u64, Fate)> {
+    let each = |range: &Moved| (0..range.count).map(|place| (range.first.get() + place, range.fate)).collect();
+    let mut each: Vec<(u64, Fate)> = moved.iter().flat_map(|range| -> Vec<_> { each(range) }).collect();
+    each.sort_unstable_by_key(|(seq, _)| *seq);
+    each
 }
 
 struct Pair<'a> {
@@ -153,7 +162,11 @@ impl Pair<'_> {
                 self.saw_ended("member", &real.1);
                 self.saw(format!("member done {done}"));
             }
-            Command::SetOrder { order } => self.rules.order = *order,
+            Command::SetOrder { order } => {
+                self.rules.order = *order;
+                self.real.follow_order(*order, &mut u32::MAX.clone());
+                self.model.adopt(*order);
+            }
             Command::SetMaxAttempts { max_attempts } => self.rules.max_attempts = *max_attempts,
             // A group never starts beyond the next message.
             Command::Purge { .. } | Command::Seek { .. } if self.model.last_seq() + 1 < self.model.start => {}
@@ -165,6 +178,7 @@ impl Pair<'_> {
                 self.real.go_on(&facts, &mut real, &mut moved, &mut ended);
                 self.compare_moved(*budget, real, &moved, &ended);
             }
+            Command::Trim { below, budget } => self.trim(*below, *budget),
             Command::Restore => self.restore(),
         }
         self.compare();
@@ -217,10 +231,7 @@ impl Pair<'_> {
         let (mut model, mut model_ended) = (budget, Vec::new());
         let model_moved = self.model.go_on(&mut model, &mut model_ended);
         assert_eq!((left, ended), (model, &model_ended[..]), "steps left, and what the move ended");
-        let each = |range: &Moved| (0..range.count).map(|place| (range.first.get() + place, range.fate)).collect();
-        let mut each: Vec<(u64, Fate)> = moved.iter().flat_map(|range| -> Vec<_> { each(range) }).collect();
-        each.sort_unstable_by_key(|(seq, _)| *seq);
-        assert_eq!(each, model_moved, "what moved");
+        assert_eq!(each_of(moved), model_moved, "what moved");
         assert_eq!(self.real.is_moving(), self.model.moving.is_some());
         for range in moved {
             self.saw(format!("moved {:?}", range.fate));
@@ -228,6 +239,29 @@ impl Pair<'_> {
         self.saw_ended("move", ended);
         if self.real.is_moving() {
             self.saw("move goes on".to_owned());
+        }
+    }
+
+    fn trim(&mut self, below: u64, budget: u32) {
+        let (mut real, mut moved, mut model) = (budget, Vec::new(), budget);
+        let last_seq = Seq::new(self.model.last_seq());
+        let (leased, delayed, position) = (self.real.in_flight(), self.real.delayed(), self.real.position());
+        self.real.trim(Seq::new(below), last_seq, &Known { model: &self.model, to: 0 }, &mut real, &mut moved);
+        let model_moved = self.model.trim(below, &mut model);
+        assert_eq!(real, model, "steps left");
+        assert_eq!(each_of(&moved), model_moved, "what retention dropped");
+        assert_eq!(self.real.in_flight(), leased, "P5: no lease ends by retention");
+        if self.real.kept_from() < Seq::new(below).min(last_seq.next()) {
+            self.saw(if self.real.is_moving() { "trim waits" } else { "trim goes on" }.to_owned());
+        }
+        if self.real.lowest_offered().is_some_and(|seq| seq < self.real.kept_from()) {
+            self.saw("trim leaves what is leased".to_owned());
+        }
+        if self.real.delayed() < delayed {
+            self.saw("trim drops what is delayed".to_owned());
+        }
+        if !moved.is_empty() {
+            self.saw(if self.real.position() > position { "trim moves on" } else { "trim drops" }.to_owned());
         }
     }
 
@@ -251,8 +285,15 @@ impl Pair<'_> {
 
     fn lease(&mut self, member: MemberId, grant: Grant, limits: LeaseLimits, known: u64) {
         let last_seq = Seq::new(self.model.last_seq());
-        let request =
-            LeaseRequest { member, grant, limits, last_seq, now: self.now(), granted_at: Position::default() };
+        let request = LeaseRequest {
+            member,
+            grant,
+            limits,
+            may_pass_over: true,
+            last_seq,
+            now: self.now(),
+            granted_at: Position::default(),
+        };
         let to = self.model.position.saturating_add(known).min(self.model.last_seq());
         let (mut real, mut model) = (Handed::default(), Handed::default());
         let facts = Known { model: &self.model, to };
@@ -340,6 +381,7 @@ impl Pair<'_> {
         real.check(last_seq);
         let passed = model.passed();
         assert_eq!((real.position().get(), real.replay_end().get()), (model.position, model.replay_end));
+        assert_eq!((real.kept_from().get(), real.due_start().get()), (model.kept_from, model.due_start));
         assert_eq!(real.passed_over(), passed.len() as u64);
         assert_eq!(real.in_flight(), model.leased().len() as u64);
         assert_eq!(real.scheduled(), model.scheduled().len() as u64);
@@ -464,6 +506,7 @@ fn command() -> impl Strategy<Value = Command> {
     let cause = prop_oneof![Just(Cause::ConsumerLost), Just(Cause::Released)];
     let order = prop_oneof![Just(Order::Key), Just(Order::None)];
     let to = prop_oneof![2 => Just(0_u64), 8 => 1_u64..20, 1 => Just(u64::MAX)];
+    let below = prop_oneof![12 => 0_u64..20, 1 => Just(u64::MAX)];
     prop_oneof![
         24 => (key, 0_u32..30, delay_ms, ttl_ms)
             .prop_map(|(key, size_bytes, delay_ms, ttl_ms)| Command::Publish { key, size_bytes, delay_ms, ttl_ms }),
@@ -478,7 +521,8 @@ fn command() -> impl Strategy<Value = Command> {
         1 => (0_u32..5).prop_map(|max_attempts| Command::SetMaxAttempts { max_attempts }),
         1 => budget.clone().prop_map(|budget| Command::Purge { budget }),
         5 => (to, budget.clone()).prop_map(|(to, budget)| Command::Seek { to, budget }),
-        3 => budget.prop_map(|budget| Command::GoOn { budget }),
+        3 => budget.clone().prop_map(|budget| Command::GoOn { budget }),
+        3 => (below, budget).prop_map(|(below, budget)| Command::Trim { below, budget }),
         6 => Just(Command::Restore),
     ]
 }
@@ -488,14 +532,16 @@ fn rules() -> impl Strategy<Value = PathRules> {
     let base = prop_oneof![Just(0_u64), Just(1), Just(100), Just(1000)];
     let passed_over = prop_oneof![3 => Just(1000_u32), 1 => 0_u32..6];
     let in_flight = prop_oneof![3 => Just(0_u32), 1 => 1_u32..5];
+    let ahead = prop_oneof![3 => Just(0_u32), 1 => 1_u32..5];
     let attempts = 0_u32..5;
-    (order, base, 0_u64..5000, passed_over, in_flight, attempts).prop_map(
-        |(order, base, max, max_passed_over, max_in_flight, max_attempts)| PathRules {
+    (order, base, 0_u64..5000, passed_over, in_flight, attempts, ahead).prop_map(
+        |(order, base, max, max_passed_over, max_in_flight, max_attempts, max_acked_ahead)| PathRules {
             order,
             lease_ms: 1000,
             backoff_base_ms: base,
             backoff_max_ms: max,
             max_passed_over,
+            max_acked_ahead,
             max_in_flight,
             max_attempts,
         },
@@ -547,6 +593,7 @@ const REACHED: &[&str] = &[
     "stop FactsMissing",
     "stop PassedOverFull",
     "stop InFlightFull",
+    "stop AckedAheadFull",
     "leased first",
     "leased lease_expired",
     "leased nacked",
@@ -611,4 +658,15 @@ const REACHED: &[&str] = &[
     "leased delayed, in order",
     "joined before what is out",
     "left behind",
+    "trim waits",
+    "trim goes on",
+    "trim leaves what is leased",
+    "trim drops what is delayed",
+    "trim moves on",
+    "trim drops",
+    "nack Trimmed(Nacked)",
+    "release Trimmed(Released)",
+    "hold Trimmed(Released)",
+    "due Trimmed(LeaseExpired)",
+    "member Trimmed(Released)",
 ];

@@ -13,7 +13,7 @@ impl Model {
             return None;
         }
         let end = self.last_seq() + 1;
-        let target = to.map_or(end, |to| to.clamp(1, end));
+        let target = to.map_or(end, |to| to.clamp(1, end).max(self.kept_from));
         let reason = match to {
             None => Some(DropReason::Purge),
             Some(_) if target >= self.position => Some(DropReason::Seek),
@@ -44,6 +44,37 @@ impl Model {
             self.moving = None;
         }
         moved.sort_unstable_by_key(|(seq, _)| *seq);
+        moved
+    }
+
+    /// Retention passes what lies below a message, as far as the budget reaches; says what became of which message.
+    pub(crate) fn trim(&mut self, below: u64, budget: &mut u32) -> Vec<(u64, Fate)> {
+        let mut moved = Vec::new();
+        let below = below.min(self.last_seq() + 1);
+        if self.moving.is_some() || below <= self.kept_from {
+            return moved;
+        }
+        let position = self.position;
+        while self.kept_from < below {
+            let seq = self.kept_from;
+            let is_skipped = (self.due_start..position).contains(&seq) && self.stands(seq);
+            let status = self.message(seq).status;
+            let is_above = (position..self.replay_end).contains(&seq);
+            let is_mark = is_above && status.is_settled();
+            let is_offered = seq >= self.start && self.is_offered(seq);
+            let cost = u32::from(is_skipped) + u32::from(is_mark) + u32::from(is_offered) * (1 + u32::from(is_above));
+            *budget = match budget.checked_sub(cost) {
+                Some(left) => left,
+                None => break,
+            };
+            if seq >= self.start && !status.is_settled() && status != Status::Leased {
+                self.drop_message(seq, DropReason::Retention, &mut moved);
+            }
+            self.kept_from += 1;
+            self.position = self.position.max(self.kept_from);
+            self.replay_end = self.replay_end.max(self.position);
+            self.due_start = self.due_start.max(self.kept_from);
+        }
         moved
     }
 

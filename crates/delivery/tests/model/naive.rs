@@ -16,6 +16,8 @@ pub(crate) struct Model {
     pub(crate) fallen: (u64, u64),
     /// What stands in the schedule below was never owed, or is settled.
     pub(crate) due_start: u64,
+    /// Retention has passed what lies below.
+    pub(crate) kept_from: u64,
     pub(crate) moving: Option<Moving>,
     /// Message `n` has sequence `n + 1`.
     pub(crate) messages: Vec<Message>,
@@ -109,6 +111,7 @@ impl Model {
             replay_end: start,
             fallen: (0, 0),
             due_start: start,
+            kept_from: 1,
             moving: None,
             messages: Vec::new(),
             order: Order::Key,
@@ -274,11 +277,11 @@ impl Model {
                 self.position += 1;
                 continue;
             }
-            let is_full = left_behind || self.passed().len() as u32 >= rules.max_passed_over;
-            let again = again.or_else(|| self.offered(call_from, is_full));
+            let full = self.full(left_behind, rules);
+            let again = again.or_else(|| self.offered(call_from, full.is_some()));
             let next = match again {
                 Some(seq) => Ok(Some(seq)),
-                None => self.next_new(call_from, (!is_full).then_some(known_to), now, handed),
+                None => self.next_new(call_from, full.map_or(Ok(known_to), Err), now, handed),
             };
             let seq = match next {
                 Ok(Some(seq)) => seq,
@@ -310,6 +313,25 @@ impl Model {
             }
             bytes -= size;
         }
+    }
+
+    /// Why nothing new may be offered.
+    fn full(&self, left_behind: bool, rules: &PathRules) -> Option<LeaseStop> {
+        if left_behind || self.passed().len() as u32 >= rules.max_passed_over {
+            return Some(LeaseStop::PassedOverFull);
+        }
+        self.is_far_ahead(rules.max_acked_ahead).then_some(LeaseStop::AckedAheadFull)
+    }
+
+    /// Whether as many are settled past the oldest unsettled one that was offered; what is delayed below it counts against
+    /// them.
+    fn is_far_ahead(&self, limit: u32) -> bool {
+        let Some(oldest) = self.passed().first().copied().filter(|seq| limit != 0 && *seq < self.position) else {
+            return false;
+        };
+        let settled = (oldest..self.position).filter(|seq| self.message(*seq).status.is_settled()).count();
+        let delayed = (self.start..oldest).filter(|seq| self.message(*seq).status == Status::Delayed).count();
+        settled.saturating_sub(delayed) >= limit as usize
     }
 
     /// The message to lease next of those that were offered, if it comes before what the position has not come to: one above
@@ -379,12 +401,12 @@ impl Model {
         }
     }
 
-    /// The message at the position, if it can be leased; otherwise the position moves past it. Nothing is `known` if nothing
-    /// new may be offered.
+    /// The message at the position, if it can be leased; otherwise the position moves past it. What is not `known` may not
+    /// be offered.
     fn next_new(
         &mut self,
         call_from: u64,
-        known: Option<u64>,
+        known: Result<u64, LeaseStop>,
         now: u64,
         handed: &mut Handed,
     ) -> Result<Option<u64>, LeaseStop> {
@@ -392,9 +414,7 @@ impl Model {
         if seq > self.last_seq() {
             return Err(LeaseStop::NothingReady);
         }
-        let Some(known_to) = known else {
-            return Err(LeaseStop::PassedOverFull);
-        };
+        let known_to = known?;
         if self.message(seq).status != Status::Delayed {
             if seq > known_to {
                 return Err(LeaseStop::FactsMissing { seq: Seq::new(seq) });
@@ -435,6 +455,7 @@ impl Model {
             previous: DeliveryId::new(previous),
             size_bytes: message.fact.size_bytes,
             deadline: LeaseTime::new(deadline),
+            source: None,
         };
         if leased.cause != Cause::First {
             self.retries.push(leased.cause);
@@ -594,11 +615,17 @@ impl Model {
         let is_last = rules.max_attempts > 0 && self.message(seq).attempt >= rules.max_attempts;
         let end = match why {
             Why::Rejected => End::Dead(Death::Rejected),
-            Why::Unreadable => End::Held,
             _ if counts && is_last => End::Dead(Death::Exhausted(why.cause())),
+            _ if seq < self.kept_from => End::Trimmed(why.cause()),
+            Why::Unreadable => End::Held,
             _ => End::Ended(why.cause()),
         };
         ended.push(self.ended(seq, end));
+        if let End::Trimmed(_) = end {
+            self.message_mut(seq).status = Status::Dropped;
+            self.dropped.push(DropReason::Retention);
+            return;
+        }
         if let End::Dead(_) = end {
             self.message_mut(seq).status = Status::Dead;
             self.dlq += 1;
@@ -641,6 +668,7 @@ impl Model {
             key_hash: message.fact.key_hash,
             size_bytes: message.fact.size_bytes,
             end,
+            source: None,
         }
     }
 }

@@ -10,29 +10,22 @@ use crate::refusal::Refusal;
 const GET: (MethodFilter, &str) = (MethodFilter::GET, "GET");
 const POST: (MethodFilter, &str) = (MethodFilter::POST, "POST");
 const PUT: (MethodFilter, &str) = (MethodFilter::PUT, "PUT");
-const PATCH: (MethodFilter, &str) = (MethodFilter::PATCH, "PATCH");
 const DELETE: (MethodFilter, &str) = (MethodFilter::DELETE, "DELETE");
 
 /// Method and path of each.
 const ROUTES: &[((MethodFilter, &str), &str)] = &[
     (POST, "/v1/topics"),
-    (PATCH, "/v1/topics/{topic}"),
-    (DELETE, "/v1/topics/{topic}"),
     (GET, "/v1/topics/{topic}/schema"),
     (POST, "/v1/topics/{topic}/produce"),
     (POST, "/v1/topics/{topic}/produce/batch"),
     (GET, "/v1/topics/{topic}/consume"),
     (POST, "/v1/topics/{topic}/ack"),
-    (POST, "/v1/topics/{topic}/dlq"),
-    (PATCH, "/v1/topics/{topic}/groups/{group}"),
     (GET, "/v1/topics/{topic}/children"),
     (POST, "/v1/topics/{topic}/children"),
     (DELETE, "/v1/topics/{topic}/children/{child}"),
     (POST, "/v1/topics/{topic}/children/{child}/pause"),
     (POST, "/v1/topics/{topic}/children/{child}/resume"),
     (POST, "/v1/topics/{topic}/children/{child}/skip"),
-    (GET, "/v1/defaults"),
-    (PATCH, "/v1/defaults"),
     (GET, "/v1/users"),
     (POST, "/v1/users"),
     (GET, "/v1/users/{username}"),

@@ -12,9 +12,9 @@ use mortarmq_node::views::MovedView;
 use mortarmq_node::views::balance::TopicWithoutGroup;
 use mortarmq_node::views::trace::{TraceEvent, TraceStanding};
 use mortarmq_node::views::{
-    BalanceView, DeadLetterView, DeadLettersView, GroupPartitionStats, GroupStats, GroupView, GroupsView, LeaderView,
-    MemberView, PartitionStats, PathBooks, PeekView, PeekedMessage, StatsView, TopicPartitionView, TopicStats,
-    TopicSummary, TopicView, TopicsView, TraceView,
+    BalanceView, DeadLetterView, DeadLettersView, DefaultsView, GroupPartitionStats, GroupStats, GroupView, GroupsView,
+    LeaderView, LettersView, MemberView, PartitionStats, PathBooks, PeekView, PeekedMessage, StatsView,
+    TopicPartitionView, TopicStats, TopicSummary, TopicView, TopicsView, TraceView,
 };
 use mortarmq_node::{Act, ErrorCode, Failure, Query, QueryAnswer, QueryReply};
 use mortarmq_shard::record::{NewRecord, open_record, write_record};
@@ -67,11 +67,19 @@ impl NodeHandle for FakeNode {
         if self.readiness.stopping {
             return None;
         }
-        let (Act::Purge { topic, .. }
-        | Act::Seek { topic, .. }
-        | Act::SeekTime { topic, .. }
-        | Act::DeleteGroup { topic, .. }) = &act;
-        let result = self.check(topic).map(|()| QueryAnswer::Moved(self.moved));
+        let result = act.topic().map_or(Ok(()), |topic| self.check(topic)).map(|()| match &act {
+            Act::ChangeTopic { topic: name, .. } => QueryAnswer::Topic(topic(name)),
+            Act::ChangeGroup { .. } => QueryAnswer::Group(groups().groups.remove(0)),
+            Act::DeleteTopic { .. } => QueryAnswer::Done,
+            Act::ChangeDefaults { .. } => QueryAnswer::Defaults(defaults()),
+            Act::Letters(_) => {
+                let refused = [("leased", 1), ("unsettled", 2)].into();
+                QueryAnswer::Letters(LettersView { matched: 9, done: 6, refused })
+            }
+            Act::Purge { .. } | Act::Seek { .. } | Act::SeekTime { .. } | Act::DeleteGroup { .. } => {
+                QueryAnswer::Moved(self.moved)
+            }
+        });
         let position = Position { epoch: Epoch::new(3), commit_index: CommitIndex::new(8124) };
         Some(QueryReply { position, result })
     }
@@ -103,7 +111,11 @@ impl FakeNode {
             | Query::Peek { topic: name, .. }
             | Query::DeadLetters { topic: name, .. }
             | Query::Trace { topic: name, .. } => self.check(name)?,
-            Query::Stats { topic: None } | Query::Balance { topic: None } | Query::Topics | Query::Leader => {}
+            Query::Stats { topic: None }
+            | Query::Balance { topic: None }
+            | Query::Topics
+            | Query::Leader
+            | Query::Defaults => {}
         }
         Ok(match question {
             Query::Stats { .. } => QueryAnswer::Stats(stats()),
@@ -120,6 +132,7 @@ impl FakeNode {
                 QueryAnswer::DeadLetters(DeadLettersView { topic: format!("$dlq.{topic}"), letters })
             }
             Query::Trace { .. } => QueryAnswer::Trace(trace()),
+            Query::Defaults => QueryAnswer::Defaults(defaults()),
             Query::Leader => QueryAnswer::Leader(LeaderView { leader_id: Some(0), leader_epoch: 3, quorum_state: 0 }),
         })
     }
@@ -185,7 +198,14 @@ fn groups() -> GroupsView {
 }
 
 fn stats() -> StatsView {
-    let partition = PartitionStats { partition: 0, leader: Some(0), first_seq: 1, last_seq: 500, bytes: 140_000 };
+    let partition = PartitionStats {
+        partition: 0,
+        leader: Some(0),
+        first_seq: 1,
+        last_seq: 500,
+        bytes: 140_000,
+        stored_bytes: 150_000,
+    };
     let topic = TopicStats {
         topic: "orders".to_owned(),
         id: "00000000000000a1".to_owned(),
@@ -193,7 +213,16 @@ fn stats() -> StatsView {
         partitions: vec![partition],
         groups: vec![group_stats()],
     };
-    StatsView { node: 0, shard: 0, epoch: 3, commit_index: 8123, quorum_state: 0, stale: false, topics: vec![topic] }
+    StatsView {
+        node: 0,
+        shard: 0,
+        epoch: 3,
+        commit_index: 8123,
+        quorum_state: 0,
+        stale: false,
+        groups_expired: 0,
+        topics: vec![topic],
+    }
 }
 
 fn balance() -> BalanceView {
@@ -342,4 +371,8 @@ impl Answer {
         assert!(!line.contains('\n'), "more than one line: {self:?}");
         line
     }
+}
+
+fn defaults() -> DefaultsView {
+    DefaultsView { defaults: [("partition_default_count".to_owned(), 4.into())].into_iter().collect() }
 }

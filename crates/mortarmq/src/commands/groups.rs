@@ -1,21 +1,23 @@
-//! `groups`: list, describe, seek and delete.
+//! `groups`: list, describe, seek, set and delete.
 
 mod delete;
 mod describe;
 mod list;
 mod seek;
+mod set;
 
 use serde::Deserialize;
 
 use crate::errors::Failure;
 use crate::output::{Cell, RowArgs, Rows, note};
 
-/// List, describe, move and delete consumer groups
+/// List, describe, move, set and delete consumer groups
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Command {
     List(list::Args),
     Describe(describe::Args),
     Seek(seek::Args),
+    Set(set::Args),
     Delete(delete::Args),
 }
 
@@ -25,6 +27,7 @@ pub(crate) fn run(command: &Command) -> Result<(), Failure> {
         Command::List(args) => list::run(args),
         Command::Describe(args) => describe::run(args),
         Command::Seek(args) => seek::run(args),
+        Command::Set(args) => set::run(args),
         Command::Delete(args) => delete::run(args),
     }
 }

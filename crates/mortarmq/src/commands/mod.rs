@@ -5,6 +5,7 @@ pub(crate) mod bench;
 pub(crate) mod broker;
 pub(crate) mod completion;
 pub(crate) mod config;
+pub(crate) mod defaults;
 pub(crate) mod demo;
 pub(crate) mod dlq;
 pub(crate) mod explain;

@@ -45,8 +45,8 @@ pub(crate) struct Args {
     /// Drop each message that was not delivered when it is that old, in milliseconds
     #[arg(long, value_name = "MS")]
     ttl: Option<u64>,
-    /// Not in this version
-    #[arg(long, value_name = "KEY", hide = true)]
+    /// Store under this key once, whoever publishes it, within its window; {n} stands for the message's number
+    #[arg(long, value_name = "KEY")]
     idempotency_key: Option<String>,
     /// Print one JSON object per row
     #[arg(long)]
@@ -57,12 +57,6 @@ pub(crate) struct Args {
 
 /// Publishes everything and prints where each message was stored.
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
-    if args.idempotency_key.is_some() {
-        return Err(Failure::arguments(
-            "--idempotency-key is not in this version of MortarMQ (nothing was sent)".to_owned(),
-            "leave --idempotency-key out".to_owned(),
-        ));
-    }
     let source = Source::new(args)?;
     session::warn_on_stderr();
     session::block_on(publish(args, source))
@@ -124,7 +118,9 @@ async fn send_all(
         if let Some(rate) = args.rate {
             tokio::time::sleep_until(started + due(sent, rate)).await;
         }
-        let message = Message { key, headers: &headers, value: &value, ..options_of(args) };
+        let once = args.idempotency_key.as_ref().map(|key| key.replace("{n}", &(sent + 1).to_string()));
+        let idempotency_key = once.as_deref().map(str::as_bytes);
+        let message = Message { key, headers: &headers, value: &value, idempotency_key, ..options_of(args) };
         let receipt = match producer.send(message).await {
             Ok(receipt) => receipt,
             Err(error) => return Err(session::failure_of_topic(client, &args.topic, &error).await),

@@ -1,14 +1,15 @@
-//! `topics`: make, delete, list, describe and purge.
+//! `topics`: make, delete, list, describe, purge and set.
 
 mod create;
 mod delete;
 mod describe;
 mod list;
 mod purge;
+mod set;
 
 use crate::errors::Failure;
 
-/// Make, delete, list, describe and purge topics
+/// Make, delete, list, describe, purge and set topics
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Command {
     Create(create::Args),
@@ -16,6 +17,7 @@ pub(crate) enum Command {
     List(list::Args),
     Describe(describe::Args),
     Purge(purge::Args),
+    Set(set::Args),
 }
 
 /// Carries out the subcommand.
@@ -26,5 +28,6 @@ pub(crate) fn run(command: &Command) -> Result<(), Failure> {
         Command::List(args) => list::run(args),
         Command::Describe(args) => describe::run(args),
         Command::Purge(args) => purge::run(args),
+        Command::Set(args) => set::run(args),
     }
 }

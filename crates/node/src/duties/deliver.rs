@@ -112,7 +112,7 @@ impl Node {
     fn may_lease(&self, id: PathId, path: &Path) -> u64 {
         let state = self.shard.state();
         let topic = &state.topics[&path.topic];
-        let limit = path.settings.get(mortarmq_shard::Setting::MaxPassedOver);
+        let rules = path.settings.rules();
         let flight = path.settings.get(mortarmq_shard::Setting::MaxInFlight);
         let mut waiting = 0;
         for (partition, found) in path.partitions.iter().zip(&topic.partitions) {
@@ -124,15 +124,18 @@ impl Node {
                 continue;
             }
             waiting += partition.ready_messages();
-            if partition.passed_over() < limit {
+            let may_offer = partition.may_offer(&rules);
+            if partition.passed_over() < u64::from(rules.max_passed_over) {
                 let due = found.schedule.places_after(partition.due_position()).take_while(|at| at.due <= state.time);
                 waiting += due.take(STEPS_MAX as usize).count() as u64;
+            }
+            if may_offer {
                 waiting += found.last_seq.next().above(partition.position());
             }
             if self.open.settled.contains(&id) {
                 // A settle may free what waits behind its key, or room below the limit.
                 let idle = partition.passed_over().saturating_sub(still(partition));
-                waiting += idle + u64::from(partition.passed_over() >= limit);
+                waiting += idle + u64::from(!may_offer);
             }
         }
         if self.open.published.contains(&path.topic) {

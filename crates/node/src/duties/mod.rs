@@ -5,6 +5,7 @@ mod defaults;
 mod deliver;
 mod lost_members;
 mod overdue;
+pub(crate) mod retain;
 pub(crate) mod room;
 
 use crate::config::Now;
@@ -16,6 +17,8 @@ impl Node {
         self.add_defaults();
         self.add_lost_members(now);
         self.add_retries();
+        self.add_trims(now);
+        self.add_letters(now);
         self.add_delivers();
     }
 
@@ -23,6 +26,7 @@ impl Node {
     pub(crate) fn run_timed_duties(&mut self, now: Now) {
         self.end_waits(now);
         self.answer_overdue(now);
+        self.want_trimmed_files_gone(now);
         self.free_room(now);
     }
 }

@@ -26,7 +26,8 @@ pub struct DiskState {
 impl Node {
     /// The disk stands otherwise than it did.
     ///
-    /// When room becomes short, a checkpoint is taken and all journal that it covers goes, also what is kept otherwise.
+    /// When room becomes short, a checkpoint is taken and all journal that it covers goes, also what is kept otherwise; and
+    /// what is settled goes at once where a topic permits it.
     pub fn handle_disk(&mut self, now: Now, disk: DiskState) {
         self.turn(now);
         let was_low = std::mem::replace(&mut self.disk, disk).is_low;
@@ -35,6 +36,7 @@ impl Node {
                 self.release_journal();
             }
             self.want_checkpoint(now.monotonic);
+            self.retention.hurry();
             self.free_room(now);
         }
     }

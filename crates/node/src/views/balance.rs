@@ -43,7 +43,7 @@ pub struct PathBooks {
 pub struct TopicWithoutGroup {
     /// The topic's name.
     pub topic: String,
-    /// Its messages.
+    /// Its messages that are kept.
     pub messages: u64,
 }
 
@@ -68,7 +68,7 @@ pub(crate) fn view(state: &State, topic: Option<&str>) -> BalanceView {
     let without_group = topics
         .iter()
         .filter(|topic| topic.paths.is_empty())
-        .map(|topic| TopicWithoutGroup { topic: topic.name.clone(), messages: super::topics::messages(topic) })
+        .map(|topic| TopicWithoutGroup { topic: topic.name.clone(), messages: super::topics::kept_messages(topic) })
         .collect();
     BalanceView { commit_index: state.commit_index.get(), epoch: state.epoch.get(), paths, without_group }
 }

@@ -40,7 +40,7 @@ pub(crate) fn view(state: &State, topic: &Topic) -> GroupsView {
     GroupsView { groups: topic.paths.values().map(|id| group(state, &state.paths[id])).collect() }
 }
 
-fn group(state: &State, path: &Path) -> GroupView {
+pub(crate) fn group(state: &State, path: &Path) -> GroupView {
     let settings = Setting::ALL
         .iter()
         .filter(|setting| setting.scope() == Scope::Group)

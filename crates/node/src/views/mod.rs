@@ -2,8 +2,10 @@
 
 pub mod balance;
 pub mod dead_letters;
+pub mod defaults;
 pub mod groups;
 pub mod leader;
+pub mod letters;
 pub mod metadata;
 pub mod moved;
 pub mod peek;
@@ -13,8 +15,10 @@ pub mod trace;
 
 pub use balance::{BalanceView, PathBooks};
 pub use dead_letters::{DeadLetterView, DeadLettersView};
+pub use defaults::DefaultsView;
 pub use groups::{GroupView, GroupsView, MemberView};
 pub use leader::LeaderView;
+pub use letters::LettersView;
 pub use metadata::{MetadataView, TopicMetadata};
 pub use moved::MovedView;
 pub use peek::{PeekView, PeekedMessage};

@@ -21,6 +21,8 @@ pub struct StatsView {
     pub quorum_state: u8,
     /// Whether the answer may be older than the last committed command.
     pub stale: bool,
+    /// Groups that nobody used and that were deleted for it.
+    pub groups_expired: u64,
     /// One row per topic.
     pub topics: Vec<TopicStats>,
 }
@@ -51,8 +53,11 @@ pub struct PartitionStats {
     pub first_seq: u64,
     /// The last sequence; 0 without messages.
     pub last_seq: u64,
-    /// Bytes of all records.
+    /// Bytes of the records that are kept.
     pub bytes: u64,
+    /// Bytes of all records ever stored.
+    #[serde(skip)]
+    pub stored_bytes: u64,
 }
 
 /// Counters of one group.
@@ -105,9 +110,10 @@ pub(crate) fn topic_stats(state: &State, id: TopicIncarnation, topic: &Topic, le
         .map(|(number, partition)| PartitionStats {
             partition: u16::try_from(number).expect("at most 1024 partitions"),
             leader,
-            first_seq: 1,
+            first_seq: partition.kept.first_seq.get(),
             last_seq: partition.last_seq.get(),
-            bytes: partition.bytes,
+            bytes: partition.kept_bytes(),
+            stored_bytes: partition.bytes,
         })
         .collect();
     TopicStats {

@@ -48,19 +48,24 @@ pub struct TopicPartitionView {
     pub index: u16,
     /// The node that leads it; absent when none is known.
     pub leader: Option<u16>,
-    /// The first sequence kept; `last_seq` + 1 without messages.
+    /// The first sequence kept; `last_seq` + 1 if there is none.
     pub first_seq: u64,
     /// The last sequence; 0 without messages.
     pub last_seq: u64,
     /// Unsettled messages of the path that has most of them.
     pub depth: u64,
-    /// Bytes of all records.
+    /// Bytes of the records that are kept.
     pub size_bytes: u64,
 }
 
 /// Messages ever stored in a topic.
 pub(crate) fn messages(topic: &Topic) -> u64 {
     topic.partitions.iter().map(|partition| partition.last_seq.get()).sum()
+}
+
+/// Messages of a topic that are kept.
+pub(crate) fn kept_messages(topic: &Topic) -> u64 {
+    topic.partitions.iter().map(|partition| partition.last_seq.next().above(partition.kept.first_seq)).sum()
 }
 
 pub(crate) fn list(state: &State) -> TopicsView {
@@ -71,7 +76,7 @@ pub(crate) fn describe(state: &State, id: TopicIncarnation, topic: &Topic, leade
     let settings = Setting::ALL
         .iter()
         .filter(|setting| setting.scope() == Scope::Topic || **setting != Setting::Type)
-        .map(|setting| (setting.key().to_owned(), setting.show(topic.settings.get(*setting))))
+        .map(|setting| (setting.key().to_owned(), setting.show(state.topic_setting(topic, *setting))))
         .collect();
     let partition_stats = (0..topic.partitions.len()).map(|number| partition(state, topic, number, leader)).collect();
     TopicView { summary: summary(id, topic), settings, partition_stats }
@@ -83,10 +88,10 @@ fn partition(state: &State, topic: &Topic, number: usize, leader: Option<u16>) -
     TopicPartitionView {
         index: u16::try_from(number).expect("at most 1024 partitions"),
         leader,
-        first_seq: 1,
+        first_seq: found.kept.first_seq.get(),
         last_seq: found.last_seq.get(),
         depth: depths.max().unwrap_or(0),
-        size_bytes: found.bytes,
+        size_bytes: found.kept_bytes(),
     }
 }
 

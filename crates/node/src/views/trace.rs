@@ -23,7 +23,7 @@ pub struct TraceEvent {
     pub commit_index: u64,
     /// `topic/group`, or `-` for the topic's own.
     pub path: String,
-    /// `stored`, `leased`, `extended`, `lease_ended`, `acked`, `dead`, `dropped` or `replayed`.
+    /// `stored`, `leased`, `extended`, `lease_ended`, `acked`, `dead`, `dropped`, `redriven` or `replayed`.
     pub stage: &'static str,
     /// The delivery; absent where none is meant.
     pub delivery_id: Option<u64>,
@@ -33,8 +33,8 @@ pub struct TraceEvent {
     pub member: Option<String>,
     /// Why it was delivered, why the lease ended, why it is dead, or by which rule it was dropped.
     pub cause: Option<&'static str>,
-    /// The producer of `stored`, the delivery that `leased` or `dropped` follows, the error text of a nack, the place of a
-    /// dead letter.
+    /// The producer of `stored`, the delivery that `leased`, `dropped` or `redriven` follows, the error text of a nack, the
+    /// place of a dead letter, or of the message that it became again.
     pub detail: String,
 }
 
@@ -44,19 +44,23 @@ pub struct TraceStanding {
     /// `topic/group`.
     pub path: String,
     /// `pending`, `leased`, `scheduled` (delayed, or backing off), `unreadable` (its record is damaged), `acked`, `dead` (in
-    /// the dead-letter topic), `dropped` or `not_owed` (it lies before the group's start).
+    /// the dead-letter topic), `dropped`, `not_owed` (it lies before the group's start) or `gone` (retention has passed it, and
+    /// its history does not reach back to how it was settled).
     pub standing: &'static str,
 }
 
 impl TraceStanding {
     /// The state knows that a message is settled; how, its history tells.
-    pub(crate) fn look_up(&mut self, events: &[TraceEvent]) {
+    pub(crate) fn look_up(&mut self, events: &[TraceEvent], is_kept: bool) {
+        if self.standing != "acked" {
+            return;
+        }
         let settles =
             |event: &&TraceEvent| event.path == self.path && matches!(event.stage, "acked" | "dead" | "dropped");
-        if self.standing == "acked"
-            && let Some(last) = events.iter().rev().find(settles)
-        {
-            self.standing = last.stage;
+        match events.iter().rev().find(settles) {
+            Some(last) => self.standing = last.stage,
+            None if !is_kept => self.standing = "gone",
+            None => {}
         }
     }
 }

@@ -71,6 +71,7 @@ impl Life {
         self.record.topic_mut(path.0).paths.entry(path.1.clone()).or_insert_with(|| PathRecord {
             options: options.clone(),
             owes_after: None,
+            kept_at_join: BTreeMap::new(),
             acked: BTreeMap::new(),
             ack_sent: BTreeMap::new(),
             deliveries: BTreeMap::new(),
@@ -347,7 +348,12 @@ impl Life {
             (Expect::Subscribe { member }, Ok(Answer::Subscribed { member: made, .. })) => {
                 assert_eq!(member, made);
                 let path = self.record.members[&member].path.clone();
-                self.record.path_mut(&path).owes_after.get_or_insert(position.commit_index);
+                self.look_at_retention();
+                let kept = self.record.topics[&path.0].kept.clone();
+                let joined = self.record.path_mut(&path);
+                if joined.owes_after.is_none() {
+                    (joined.owes_after, joined.kept_at_join) = (Some(position.commit_index), kept);
+                }
                 self.subscription_mut(member).expect("its connection is open").joined = true;
             }
             (Expect::Resume { member, is_mine }, result) => self.judge_resume(member, is_mine, result),

@@ -16,7 +16,7 @@ impl Life {
     pub(crate) fn flood(&mut self) -> Result<(), Crashed> {
         let connection = self.connect();
         let (name, partitions) = ("flood".to_owned(), 2);
-        let request = Request::Declare { name: name.clone(), partitions, options: String::new() };
+        let request = Request::Declare { name: name.clone(), partitions, options: crate::life::options_of(&name) };
         self.send(connection, request, vec![Expect::Declare { name, partitions }]);
         self.finish_all()?;
         let topic = *self.record.topics.keys().next().expect("it was just made");

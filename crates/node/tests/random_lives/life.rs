@@ -83,13 +83,25 @@ pub(crate) enum Expect {
 
 const TOPICS: [&str; 2] = ["orders", "Parcels.v2"];
 
+/// What of one of them every group has acked goes at once; the other keeps all.
+pub(crate) fn options_of(name: &str) -> String {
+    if name == TOPICS[1] { r#"{"keep_settled":false}"#.to_owned() } else { String::new() }
+}
+
 impl Life {
     pub(crate) fn new(seed: u64) -> Self {
         let mut random = Random::new(seed);
         let recent_bytes = *random.pick(&[200, 2000, 1 << 20]);
         let checkpoint_after_bytes = *random.pick(&[1 << 16, 1 << 18, 1 << 30]);
-        let options =
-            RigOptions { recent_bytes, journal_file_bytes: 1 << 18, checkpoint_after_bytes, ..RigOptions::default() };
+        // Of small files, and with marks that lie close together, in every other life.
+        let segment_bytes = if seed.is_multiple_of(2) { 1024 } else { 1 << 16 };
+        let options = RigOptions {
+            recent_bytes,
+            journal_file_bytes: 1 << 18,
+            checkpoint_after_bytes,
+            segment_bytes,
+            ..RigOptions::default()
+        };
         let rig = Rig::start(&MemoryDisk::new(), options).expect("a fresh disk");
         let groups = (0..3).map(|number| GroupOptions::random(&mut random, number)).collect();
         let mut life = Self {
@@ -347,7 +359,7 @@ impl Life {
         let known = self.record.topics.values().find(|topic| topic.name == name && !topic.delete_sent);
         let partitions =
             known.map_or_else(|| u16::try_from(self.random.between(1, 4)).expect("few"), |topic| topic.partitions);
-        let request = Request::Declare { name: name.clone(), partitions, options: String::new() };
+        let request = Request::Declare { name: name.clone(), partitions, options: options_of(&name) };
         self.send(connection, request, vec![Expect::Declare { name, partitions }]);
     }
 

@@ -45,6 +45,8 @@ pub(crate) struct TopicRecord {
     /// What is stored where, as far as anybody was told.
     pub(crate) messages: BTreeMap<Place, u64>,
     pub(crate) paths: BTreeMap<String, PathRecord>,
+    /// The first message of each partition that is kept, as it was last seen.
+    pub(crate) kept: BTreeMap<Partition, Seq>,
 }
 
 /// A message that was sent, in one request or several.
@@ -72,6 +74,8 @@ pub(crate) struct PathRecord {
     pub(crate) options: GroupOptions,
     /// From this command on it certainly owes everything; until a join is answered nothing is certain.
     pub(crate) owes_after: Option<CommitIndex>,
+    /// What was kept of the partitions when it had certainly begun: what lies below is not certain to be owed.
+    pub(crate) kept_at_join: BTreeMap<Partition, Seq>,
     pub(crate) acked: BTreeMap<Place, Acked>,
     pub(crate) ack_sent: BTreeMap<Place, BTreeSet<DeliveryId>>,
     /// Deliveries of each message, in the order of their numbers.
@@ -217,7 +221,9 @@ impl Record {
     pub(crate) fn owes(&self, path: &PathRecord, number: u64) -> bool {
         let sent = &self.sent[&number];
         if path.options.from_earliest {
-            return path.owes_after.is_some();
+            let is_kept = |place: Place| path.kept_at_join.get(&place.0).is_none_or(|kept| place.1 >= *kept);
+            let nothing_was_gone = || path.kept_at_join.values().all(|kept| *kept == Seq::FIRST);
+            return path.owes_after.is_some() && sent.confirmed.map_or_else(nothing_was_gone, is_kept);
         }
         sent.confirmed.is_some()
             && sent.commit_index > CommitIndex::ZERO

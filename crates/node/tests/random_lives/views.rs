@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use mortarmq_node::{Query, QueryAnswer};
 use mortarmq_shard::{Setting, SettleKind};
-use mortarmq_types::{DeliveryId, Seq, TopicIncarnation};
+use mortarmq_types::{DeliveryId, Partition, Seq, TopicIncarnation};
 
 use crate::life::Life;
 use crate::seen::read_value;
@@ -71,6 +71,12 @@ impl Life {
         let Some(answer) = self.ask(Query::Peek { topic: name, partition, from, max: 30 })? else { return Ok(()) };
         let QueryAnswer::Peek(view) = answer else { panic!("a peek is answered with messages") };
         let mut next = from.max(Seq::FIRST);
+        self.look_at_retention();
+        if let Some(first) = view.messages.first().filter(|first| first.sequence > next.get()) {
+            let kept = self.record.topics[&topic].kept.get(&partition).copied().unwrap_or(Seq::FIRST);
+            assert!(first.sequence <= kept.get(), "a peek leaves out what is kept: {} of {kept}", first.sequence);
+            next = Seq::new(first.sequence);
+        }
         for message in view.messages {
             assert_eq!(message.sequence, next.get(), "a peek has no hole");
             let number = read_value(&message.value);
@@ -99,6 +105,11 @@ impl Life {
         };
         let QueryAnswer::Trace(view) = answer else { panic!("a trace is answered with a life") };
         assert_eq!(view.events[0].stage, "stored", "P7: {view:?}");
+        self.look_at_retention();
+        if self.record.topics[&topic].kept.get(&partition).is_some_and(|kept| seq < *kept) {
+            self.record.reach("trace of a message that is gone");
+            return Ok(());
+        }
         for (group, path) in &self.record.topics[&topic].paths {
             let path_name = format!("{name}/{group}");
             let events: Vec<_> = view.events.iter().filter(|event| event.path == path_name).collect();
@@ -135,7 +146,32 @@ impl Life {
 
     /// Rare states, and that a node that has nothing to do has nothing left to do: whoever has credit was given what
     /// there is.
+    /// What goes by retention was acked on every path that owed it, and what is gone stays gone (P4, P10).
+    pub(crate) fn look_at_retention(&mut self) {
+        let mut risen = Vec::new();
+        for (id, topic) in &self.node().shard().state().topics {
+            let Some(record) = self.record.topics.get(id) else { continue };
+            for (number, partition) in topic.partitions.iter().enumerate() {
+                let (number, kept) = (Partition::from_index(number), partition.kept.first_seq);
+                let before = record.kept.get(&number).copied().unwrap_or(Seq::FIRST);
+                assert!(kept >= before, "P10: {kept} is kept, and it was {before}");
+                for (place, message) in record.messages.range((number, before)..(number, kept)) {
+                    for (group, path) in record.paths.iter().filter(|(_, path)| self.record.owes(path, *message)) {
+                        let acked = path.ack_sent.contains_key(place);
+                        assert!(acked || record.delete_sent, "P4: {place:?} is gone, and {group} never acked it");
+                    }
+                }
+                risen.extend((kept > before).then_some((*id, number, kept)));
+            }
+        }
+        for (topic, number, kept) in risen {
+            self.record.reach("settled messages went");
+            self.record.topic_mut(topic).kept.insert(number, kept);
+        }
+    }
+
     pub(crate) fn look_closely(&mut self) -> Result<(), Crashed> {
+        self.look_at_retention();
         let (records, indexes) = (self.rig.record_reads > 0, self.rig.index_reads > 0);
         if records {
             self.record.reach("record read from disk");

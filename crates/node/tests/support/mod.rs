@@ -37,6 +37,8 @@ pub(crate) struct Rig {
     pub(crate) deliveries: Vec<(ConnectionId, u16, Delivery)>,
     pub(crate) pulls: Vec<(ConnectionId, u16, Result<u16, Failure>)>,
     pub(crate) queries: BTreeMap<u64, QueryReply>,
+    /// Groups that expired: topic, group, dropped.
+    pub(crate) expired: Vec<(String, String, u64)>,
     /// Whether journal, segment writer and reads take their time: what they were given waits for [`Rig::finish_one`].
     pub(crate) slow: bool,
     /// Whether the segment writer finds no room: it keeps what it is given.
@@ -199,16 +201,17 @@ impl Rig {
         let (node, left) = finish(recovery, &options).map_err(crashed)?;
         let under_way =
             UnderWay { written: left.into_iter().map(|ticket| (ticket, Vec::new())).collect(), ..UnderWay::default() };
-        let left_bytes = node.gauges().unwritten_bytes;
         let reader = segments.reader();
         let mut rig = Self {
             disk: disk.clone(),
+            left_bytes: node.gauges().unwritten_bytes,
             node,
             now: options.now,
             replies: BTreeMap::new(),
             deliveries: Vec::new(),
             pulls: Vec::new(),
             queries: BTreeMap::new(),
+            expired: Vec::new(),
             slow: false,
             writes_late: false,
             checkpoints: 0,
@@ -220,7 +223,6 @@ impl Rig {
             under_way,
             no_room: options.no_room,
             put_off: 0,
-            left_bytes,
             releases: Vec::new(),
             journal,
             segments,
@@ -297,6 +299,7 @@ impl Rig {
                     }
                     self.note(begun, Doing::Release);
                 }
+                Output::GroupExpired { topic, group, dropped } => self.expired.push((topic, group, dropped)),
                 Output::Role { .. } => {}
             }
             self.node.check();
@@ -522,6 +525,26 @@ pub(crate) fn publish_timed(
     Request::Publish(run.take().expect("at least one number"))
 }
 
+/// Publishes of one producer, numbered from `first`; the values are these numbers in text.
+pub(crate) fn publish_values(
+    topic: TopicIncarnation,
+    producer: u64,
+    first: u64,
+    values: std::ops::Range<u64>,
+) -> Request {
+    let mut run = PublishRunBuilder::default();
+    for (number, value) in (first..).zip(values) {
+        let value = value.to_string();
+        let body = body(b"", value.as_bytes());
+        let number = if producer == 0 { 0 } else { number };
+        let (producer_id, producer_seq) = (ProducerId::new(producer), ProducerSeq::new(number));
+        let record = NewRecord { producer_id, producer_seq, key: b"", has_headers: false, body: &body };
+        let bytes = u32::try_from(value.len()).expect("small");
+        run.add(topic, Partition::ANY, bytes, bytes, &record);
+    }
+    Request::Publish(run.take().expect("at least one value"))
+}
+
 pub(crate) fn settle(subscription: u16, delivery: &Delivery, kind: SettleKind) -> Request {
     settle_named(subscription, delivery.partition, delivery.seq, delivery.delivery_id, kind)
 }
@@ -571,6 +594,7 @@ fn take(segments: &mut SegmentWriter, work: Vec<SegmentWork>) -> Result<(), Cras
             SegmentWork::Ledger(record) => segments.append_ledger(&[record]).map_err(crashed)?,
             SegmentWork::SegmentBytes(bytes) => segments.set_segment_bytes(bytes),
             SegmentWork::DropTopic(topic) => segments.drop_topic(topic),
+            SegmentWork::Trim { topic, partition, below } => segments.trim(topic, partition, below),
         }
     }
     Ok(())

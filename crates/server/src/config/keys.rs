@@ -50,7 +50,6 @@ const USERS: &str = "this version has tokens but no users with passwords yet; us
 const TLS_CA: &str = "this version asks no client for a certificate";
 const QUEUE_API: &str = "this version has no HTTP queue API yet; the operator routes are on listen_admin";
 const WEBSOCKET: &str = "this version has no WebSocket listener yet";
-const CATALOG: &str = "the cluster's initial values cannot be changed in this version";
 
 /// Every key of a node, in the order in which they are shown.
 pub const KEYS: &[Key] = &[
@@ -85,13 +84,15 @@ pub const KEYS: &[Key] = &[
     ready("metrics_enabled", Kind::Flag, "true"),
     ready("log_level", Kind::Word(&["error", "warn", "info", "debug", "trace"]), "info"),
     ready("log_format", Kind::Word(&["text", "json"]), "text"),
-    not_yet("partition_default_count", CATALOG),
+    // Initial values of the cluster: only the first start of one reads them. A test holds them to the catalog's own table;
+    // those that are settings of topics and groups can stand in the file and the environment too.
+    ready("partition_default_count", Kind::Number(1, 1024), "4"),
     ready("segment_max_bytes", Kind::Bytes(1 << 20, 1 << 30), "64MiB"),
-    not_yet("producer_window", CATALOG),
-    not_yet("producer_idle_ms", CATALOG),
-    not_yet("idempotency_window_ms", CATALOG),
-    not_yet("max_delayed_per_partition", CATALOG),
-    not_yet("state_entries_max", CATALOG),
+    ready("producer_window", Kind::Number(64, 65_536), "1024"),
+    ready("producer_idle_ms", Kind::Number(600_000, 3_153_600_000_000), "86400000"),
+    ready("idempotency_window_ms", Kind::Number(60_000, 86_400_000), "300000"),
+    ready("max_delayed_per_partition", Kind::Number(1, 100_000_000), "1000000"),
+    ready("state_entries_max", Kind::Number(1000, 1_000_000_000), "8000000"),
 ];
 
 const fn ready(name: &'static str, kind: Kind, default: &'static str) -> Key {
@@ -121,12 +122,25 @@ const NEAR_ENOUGH: f64 = 0.8;
 
 #[cfg(test)]
 mod tests {
-    use super::{KEYS, Status, default_of, nearest};
+    use super::{KEYS, Kind, Status, default_of, nearest};
+    use mortarmq_shard::settings::{Range, Setting};
+    use mortarmq_shard::{DefaultKey, Defaults};
 
     #[test]
     fn every_default_is_a_value_of_its_key() {
         for key in KEYS.iter().filter(|key| matches!(key.status, Status::Ready)) {
             assert!(!default_of(key.name).to_string().is_empty(), "{}", key.name);
+        }
+    }
+
+    #[test]
+    fn initial_values_of_the_cluster_have_the_ranges_and_defaults_of_the_catalog() {
+        let found = |key: DefaultKey| KEYS.iter().find(|row| row.name == key.key());
+        for key in DefaultKey::OF_THE_SHARD.into_iter().chain([DefaultKey::Setting(Setting::Partitions)]) {
+            let row = found(key).unwrap_or_else(|| panic!("{} can be set", key.key()));
+            let (Kind::Number(least, most) | Kind::Bytes(least, most)) = row.kind else { panic!("{row:?}") };
+            assert_eq!(key.range(), Range::Between(least, most), "{}", row.name);
+            assert_eq!(default_of(row.name).number(), Defaults::BUILD.get(key), "{}", row.name);
         }
     }
 

@@ -1,5 +1,7 @@
 use std::path::PathBuf;
 
+use mortarmq_shard::DefaultKey;
+
 use super::{Config, ConfigError, KEYS, Source, Status};
 
 fn pairs(pairs: &[(&str, &str)]) -> Vec<(String, String)> {
@@ -162,4 +164,22 @@ fn a_value_that_the_key_does_not_take_is_refused_with_what_it_takes() {
         let error = with_flags(&[(key, value)]).expect_err(key);
         assert!(error.to_string().contains(expected), "{error}");
     }
+}
+
+#[test]
+fn initial_values_of_the_cluster_can_be_set_and_which_were_is_known() {
+    let (_folder, path) = file("node.toml", "lease_ms = 5000\norder = \"none\"\nstate_entries_max = 5000\n");
+    let environment = pairs(&[("MORTARMQ_LEASE_MS", "6000"), ("MORTARMQ_PARTITION_DEFAULT_COUNT", "2")]);
+    let flags = pairs(&[("--segment-max-bytes", "1MiB")]);
+    let (config, _) = Config::load(Some(&path), environment, flags).expect("all of it is good");
+    let get = |name: &str| config.initial.get(DefaultKey::named(name).expect(name));
+    let names = ["lease_ms", "order", "state_entries_max", "partition_default_count", "segment_max_bytes"];
+    assert_eq!(names.map(get), [6000, 0, 5000, 2, 1 << 20]);
+    let mut set: Vec<_> = config.initial_set.iter().map(|key| key.key()).collect();
+    set.sort_unstable();
+    assert_eq!(set, ["lease_ms", "order", "partition_default_count", "segment_max_bytes", "state_entries_max"]);
+    assert_eq!(with_flags(&[]).expect("nothing").initial_set, []);
+    let (_folder, path) = file("node.toml", "lease_ms = 5\n");
+    let error = Config::load(Some(&path), [], []).expect_err("too short").to_string();
+    assert!(error.contains("lease_ms = 5") && error.contains("from 1000 to 43200000"), "{error}");
 }

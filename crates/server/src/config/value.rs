@@ -37,6 +37,14 @@ pub(super) enum Given {
 }
 
 impl Given {
+    /// As JSON; a text that is none is a word.
+    pub(super) fn json(self) -> serde_json::Value {
+        match self {
+            Self::Json(value) => value,
+            Self::Text(text) => serde_json::from_str(&text).unwrap_or(serde_json::Value::String(text)),
+        }
+    }
+
     /// Makes it a value of the key.
     pub(super) fn parse(self, key: &Key, source: &Source) -> Result<Value, ConfigError> {
         let text = match self {

@@ -27,6 +27,8 @@ fn shard_series(stats: &StatsView) -> Vec<Series> {
         gauge("mortarmq_leader_epoch", "The leader's term", stats.epoch),
         gauge("mortarmq_commit_index", "The last command that the scrape rests on", stats.commit_index),
         gauge("mortarmq_quorum_state", "0 healthy, 1 soft, 2 read-only", u64::from(stats.quorum_state)),
+        Series::counter("mortarmq_groups_expired", "Groups deleted because nobody used them")
+            .with(&[("shard", &shard)], stats.groups_expired),
     ]
 }
 
@@ -36,7 +38,7 @@ fn topic_series(topics: &[TopicStats]) -> Vec<Series> {
     for topic in topics {
         let labels = [("topic", topic.topic.as_str())];
         produced.add(&labels, topic.produced);
-        bytes.add(&labels, topic.partitions.iter().map(|partition| partition.bytes).sum());
+        bytes.add(&labels, topic.partitions.iter().map(|partition| partition.stored_bytes).sum());
     }
     vec![produced, bytes]
 }

@@ -31,8 +31,14 @@ fn group(name: &str, books: [u64; 4], dropped_by: &[(&'static str, u64)]) -> Gro
 }
 
 fn stats() -> StatsView {
-    let partition =
-        |number, last_seq| PartitionStats { partition: number, leader: Some(0), first_seq: 1, last_seq, bytes: 70_000 };
+    let partition = |number, last_seq| PartitionStats {
+        partition: number,
+        leader: Some(0),
+        first_seq: 1,
+        last_seq,
+        bytes: 60_000,
+        stored_bytes: 70_000,
+    };
     let orders = TopicStats {
         topic: "orders".to_owned(),
         id: "00000000000000a1".to_owned(),
@@ -51,6 +57,7 @@ fn stats() -> StatsView {
         commit_index: 8123,
         quorum_state: 0,
         stale: false,
+        groups_expired: 0,
         topics: vec![orders, quiet],
     }
 }

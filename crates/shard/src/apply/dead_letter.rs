@@ -31,25 +31,38 @@ pub(super) fn store(
 ) -> String {
     let path = &state.paths[&id];
     let source = path.topic;
-    let envelope =
-        Envelope::new(format!("{}/{}", state.topics[&source].name, path.group), partition, ended, reason, error);
+    let name = format!("{}/{}", state.topics[&source].name, path.group);
+    let envelope = Envelope::new((id, name), partition, ended, reason, error);
     let payload_bytes = envelope.payload_bytes(ended.size_bytes);
     let target = topic_for(state, source);
-    let commit_index = state.commit_index;
+    // Facts go before anything is refused: they can be read again.
+    let has_room = state.entries() < state.defaults().state_entries_max;
+    let (commit_index, time) = (state.commit_index, state.time);
+    let mark_steps = state.mark_steps(&state.topics[&target]);
     let topic = topic_of(&mut state.topics, target).expect("found or made just now");
     let found = topic.partition_mut(partition.index()).expect("invariant 7: it has its source's partitions");
     let seq = found.last_seq.next();
     found.last_seq = seq;
+    found.kept.note(seq, found.bytes, time, mark_steps);
     found.bytes += u64::from(payload_bytes) + RECORD_OVERHEAD_BYTES as u64;
-    found.facts.push(seq, Fact { key_hash: ended.key_hash, size_bytes: payload_bytes, expires_at_ms: 0 }, true);
+    let facts_before = found.facts.len();
+    let fact = Fact { key_hash: ended.key_hash, size_bytes: payload_bytes, expires_at_ms: 0 };
+    found.facts.push(seq, fact, has_room);
+    state.entries.count_facts((target, partition), facts_before, found.facts.len());
     let told = format!("sequence {seq} of {}", topic.name);
+    // The record of a redriven message may be gone. Its dead letter is not: nothing that frees it comes before this copy.
+    let from = match ended.source {
+        Some(seq) => MessagePlace { topic: target, partition, seq },
+        None => MessagePlace { topic: source, partition, seq: ended.seq },
+    };
     effects.push(Effect::Copy(Box::new(CopyEffect {
-        from: MessagePlace { topic: source, partition, seq: ended.seq },
+        from,
         to: MessagePlace { topic: target, partition, seq },
         commit_index,
         key_hash: ended.key_hash,
         payload_bytes,
         envelope,
+        unwraps: ended.source.is_some(),
     })));
     if error.is_empty() { told } else { format!("{told}: {error}") }
 }
@@ -64,8 +77,10 @@ fn topic_for(state: &mut State, source: TopicIncarnation) -> TopicIncarnation {
     let partitions = topic.partitions.len();
     // What dies there stays there, so no group of it has a limit of attempts.
     let values = vec![(Setting::Partitions, partitions as u64), (Setting::MaxAttempts, 0)];
-    let settings = TopicSettings::new(&SettingsPatch { values });
-    let of_group = GroupSettings::new(&settings, &SettingsPatch::default());
+    let settings = TopicSettings::new(&state.defaults().settings, &SettingsPatch { values });
+    // It stays as long as its topic, whatever the cluster's groups do by default.
+    let stays = SettingsPatch { values: vec![(Setting::ExpireIdleMs, 0)] };
+    let of_group = GroupSettings::new(&settings, &stays);
     let target = create_topic::insert(state, name, settings);
     let path_partitions = vec![PathPartition::new(Seq::FIRST); partitions];
     join_group::insert(state, target, DEAD_LETTER_GROUP.to_owned(), of_group, path_partitions);

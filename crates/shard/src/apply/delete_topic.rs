@@ -28,16 +28,22 @@ fn remove(state: &mut State, incarnation: TopicIncarnation, effects: &mut Vec<Ef
     let topic = state.topics.remove(&incarnation).expect("invariant 1: a name refers to a topic");
     state.names.remove(&topic.name.to_ascii_lowercase());
     state.producer_entries -= topic.producers.entries();
+    state.entries.keys -= topic.keys.len();
+    state.entries.key_ages.set(incarnation, None);
+    state.entries.producer_ages.set(incarnation, None);
     for (number, partition) in topic.partitions.iter().enumerate() {
+        state.entries.count_facts((incarnation, Partition::from_index(number)), partition.facts.len(), 0);
         state.delayed -= partition.schedule.len() as u64;
         state.delays.set((incarnation, Partition::from_index(number)), None);
     }
     for id in topic.paths.values() {
+        state.uncount(*id);
         let path = state.paths.remove(id).expect("invariant 1: a topic refers to its paths");
         for number in 0..path.partitions.len() {
             let partition = Partition::from_index(number);
             state.timers.set((*id, partition), None);
         }
+        state.idle.set(*id, None);
         effects.push(Effect::PathDeleted(*id));
     }
     effects.push(Effect::TopicDeleted(incarnation));

@@ -9,13 +9,15 @@ use crate::ledger::LedgerKind;
 use crate::outcome::Outcome;
 use crate::state::{Member, State, topic_of};
 use mortarmq_delivery::{Dropped, Handed, LeaseLimits, LeaseRequest, LeaseStop, Leased};
-use mortarmq_types::{Attempt, DeliveryId, MemberId, Partition, PathId, Seq};
+use mortarmq_types::{Attempt, DeliveryId, MemberId, Partition, PathId, Seq, TopicIncarnation};
 
 pub(super) fn apply(state: &mut State, deliver: &Deliver, effects: &mut Vec<Effect>) -> Outcome {
     let nothing = Outcome::Delivered { count: 0, too_large: None };
     let Some(path) = state.paths.get(&deliver.path) else { return nothing };
     let Some(member) = path.members.get(&deliver.member) else { return nothing };
     let mut room = Room::of(deliver, member);
+    super::room::make(state, 1);
+    let path = &state.paths[&deliver.path];
     let partitions = path.partitions.len();
     let first = path.cursor;
     let mut count = 0;
@@ -97,6 +99,7 @@ impl Room {
 
 fn lease(state: &mut State, deliver: &Deliver, number: usize, room: &mut Room) -> Handed {
     let now = state.now();
+    let may_pass_over = state.entries() < state.defaults().state_entries_max;
     let path = &state.paths[&deliver.path];
     let partition = &state.topics[&path.topic].partitions[number];
     let rules = path.settings.rules();
@@ -113,6 +116,7 @@ fn lease(state: &mut State, deliver: &Deliver, number: usize, room: &mut Room) -
             Grant::Pull { .. } => mortarmq_delivery::Grant::Pull,
         },
         limits: room.limits(),
+        may_pass_over,
         last_seq: partition.last_seq,
         now,
         granted_at: state.position(),
@@ -130,7 +134,7 @@ fn lease(state: &mut State, deliver: &Deliver, number: usize, room: &mut Room) -
     room.steps -= handed.steps;
     room.take(&handed.leased);
     if after.0 != before.0 {
-        forget_facts(state, deliver.path, number);
+        forget_facts(state, topic, number);
     }
     if after.1 != before.1 {
         delayed::forget_passed(state, topic, number);
@@ -140,20 +144,21 @@ fn lease(state: &mut State, deliver: &Deliver, number: usize, room: &mut Room) -
 }
 
 /// Forgets the facts that every path has passed. Only a position that moved can have been the lowest.
-fn forget_facts(state: &mut State, path: PathId, number: usize) {
-    let lowest = lowest_position(state, path, number);
-    let incarnation = state.paths[&path].topic;
+pub(super) fn forget_facts(state: &mut State, incarnation: TopicIncarnation, number: usize) {
+    let Some(lowest) = lowest_position(state, incarnation, number) else { return };
     if lowest > state.topics[&incarnation].partitions[number].facts.base() {
         let topic = topic_of(&mut state.topics, incarnation).expect("invariant 1: a path's topic exists");
-        topic.partition_mut(number).expect("paths have the partitions of their topic").facts.forget_below(lowest);
+        let facts = &mut topic.partition_mut(number).expect("paths have the partitions of their topic").facts;
+        let before = facts.len();
+        facts.forget_below(lowest);
+        state.entries.count_facts((incarnation, Partition::from_index(number)), before, facts.len());
     }
 }
 
 /// The lowest position of any path of the topic: below it nobody asks for facts again.
-fn lowest_position(state: &State, path: PathId, number: usize) -> Seq {
-    let topic = &state.topics[&state.paths[&path].topic];
-    let positions = topic.paths.values().map(|id| state.paths[id].partitions[number].position());
-    positions.min().expect("the topic has at least the path that was looked up")
+fn lowest_position(state: &State, incarnation: TopicIncarnation, number: usize) -> Option<Seq> {
+    let topic = state.topics.get(&incarnation)?;
+    topic.paths.values().map(|id| state.paths[id].partitions[number].position()).min()
 }
 
 fn hold(member: &mut Member, grant: Grant, leased: &[Leased]) {

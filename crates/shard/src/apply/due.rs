@@ -1,7 +1,7 @@
 //! The stamp: moves the clock, and ends what is due at it.
 
 use super::moves::Steps;
-use super::{delayed, ends};
+use super::{delayed, delete_group, ends};
 use crate::command::{STEPS_MAX, Stamp};
 use crate::effect::Effect;
 use crate::state::State;
@@ -41,6 +41,8 @@ pub(super) fn end_due(state: &mut State, effects: &mut Vec<Effect>) {
         let mut steps = Steps { left: budget, ..Steps::default() };
         let partition = path.partition_mut(number.index()).expect("invariant 5: timers name its partitions");
         partition.go_on(&found.facts(), &mut steps.left, &mut steps.moved, &mut steps.ended);
+        // The settings may ask for another order since one began.
+        partition.follow_order(rules.order, &mut steps.left);
         budget = steps.left;
         partition.end_due(now, &mut budget, &rules, &mut ended);
         state.retime(id, number);
@@ -50,6 +52,19 @@ pub(super) fn end_due(state: &mut State, effects: &mut Vec<Effect>) {
         effects.push(Effect::PathMoved(id));
     }
     delayed::tell_due(state, &mut budget, effects);
+    expire_idle(state, budget, effects);
+}
+
+/// Deletes a group that nobody has used for as long as its settings allow: one in a batch at most, as it takes what is left of
+/// its steps. Whoever joins in the same batch comes too late, and makes another group.
+fn expire_idle(state: &mut State, budget: u32, effects: &mut Vec<Effect>) {
+    let Some(id) = state.idle.due(state.time).filter(|_| budget > 0) else { return };
+    let path = &state.paths[&id];
+    assert!(path.members.is_empty(), "invariant 9: {id} is used and expires");
+    let (topic, group) = (path.topic, path.group.clone());
+    let dropped = delete_group::end(state, id, budget, effects);
+    state.groups_expired += 1;
+    effects.push(Effect::GroupExpired { topic, group, dropped });
 }
 
 /// Goes on ending the leases of members that are gone.

@@ -14,6 +14,7 @@ pub(super) fn apply(state: &mut State, end: EndMember, effects: &mut Vec<Effect>
     if path.members.remove(&end.member).is_none() {
         return Outcome::Refused(Refusal::UnknownMember);
     }
+    state.retime_idle(end.path);
     let cause = if end.lost { Cause::ConsumerLost } else { Cause::Released };
     // What this command cannot end within its steps goes on with the next batches.
     state.ending.push_back((end.path, end.member, cause));

@@ -1,12 +1,12 @@
 //! What follows when deliveries end: credit, dead letters, the ledger, and a word to the driver.
 
-use super::dead_letter;
 use super::record::{Happened, record};
+use super::{dead_letter, trim};
 use crate::effect::Effect;
 use crate::ledger::LedgerKind;
 use crate::state::State;
 use mortarmq_delivery::{Death, End, Ended, Grant};
-use mortarmq_types::{Cause, DeliveryId, Partition, PathId};
+use mortarmq_types::{Attempt, Cause, DeliveryId, DropReason, MemberId, Partition, PathId};
 use std::borrow::Cow;
 
 /// Books deliveries of one path and partition that ended in one step. `detail` is the error text, if one was given.
@@ -38,22 +38,24 @@ pub(super) fn book(
         .iter()
         .map(|end| match (end.end, text_of(end, detail)) {
             (End::Dead(death), text) => dead_letter::store(state, id, partition, end, death, text, effects).into(),
-            (End::Acked | End::Ended(_) | End::Held, text) => text.into(),
+            (End::Acked | End::Ended(_) | End::Held | End::Trimmed(_), text) => text.into(),
         })
         .collect();
-    let happened = ended.iter().zip(&details).map(|(end, detail)| happened(end, detail));
+    let happened = ended.iter().zip(&details).flat_map(|(end, detail)| happened(end, detail));
     record(state, id, partition, happened, effects);
     effects.push(Effect::PathMoved(id));
+    trim::lease_ended(state, id, partition, ended, effects);
 }
 
-fn happened<'a>(end: &Ended, detail: &'a str) -> Happened<'a> {
+/// The end of a delivery, and what became of a message that retention had passed.
+fn happened<'a>(end: &Ended, detail: &'a str) -> impl Iterator<Item = Happened<'a>> {
     let kind = match end.end {
         End::Acked => LedgerKind::Acked,
-        End::Ended(cause) => LedgerKind::LeaseEnded(cause),
+        End::Ended(cause) | End::Trimmed(cause) => LedgerKind::LeaseEnded(cause),
         End::Held => LedgerKind::LeaseEnded(Cause::Released),
         End::Dead(death) => LedgerKind::Dead(death),
     };
-    Happened {
+    let ended = Happened {
         kind,
         seq: end.seq,
         delivery_id: end.delivery_id,
@@ -61,15 +63,25 @@ fn happened<'a>(end: &Ended, detail: &'a str) -> Happened<'a> {
         member: end.member,
         previous: DeliveryId::ZERO,
         detail,
-    }
+    };
+    let dropped = matches!(end.end, End::Trimmed(_)).then_some(Happened {
+        kind: LedgerKind::Dropped(DropReason::Retention),
+        seq: end.seq,
+        delivery_id: DeliveryId::ZERO,
+        attempt: Attempt::ZERO,
+        member: MemberId::ZERO,
+        previous: end.delivery_id,
+        detail: "",
+    });
+    std::iter::once(ended).chain(dropped)
 }
 
 /// The error text as it concerns this end: it belongs to the delivery that was refused or held, not to those of its key
 /// that end with it.
 fn text_of<'a>(end: &Ended, detail: &'a str) -> &'a str {
     match end.end {
-        End::Ended(Cause::Nacked) | End::Held => detail,
+        End::Ended(Cause::Nacked) | End::Trimmed(Cause::Nacked) | End::Held => detail,
         End::Dead(Death::Rejected | Death::Exhausted(Cause::Nacked)) => detail,
-        End::Acked | End::Ended(_) | End::Dead(Death::Exhausted(_)) => "",
+        End::Acked | End::Ended(_) | End::Trimmed(_) | End::Dead(Death::Exhausted(_)) => "",
     }
 }

@@ -17,6 +17,9 @@ pub(super) fn apply(state: &mut State, join: JoinGroup) -> Outcome {
         return Outcome::Refused(Refusal::UnknownTopic);
     };
     let existing = topic.paths.get(&join.group).copied();
+    if let Err(refusal) = check_member(state, existing, join.member) {
+        return Outcome::Refused(refusal);
+    }
     let made = match existing {
         Some(id) => compare(&state.paths[&id], &join).map(|()| id),
         None => check_attempts(topic, &join).and_then(|()| make_path(state, &join)),
@@ -50,8 +53,9 @@ fn make_path(state: &mut State, join: &JoinGroup) -> Result<PathId, Refusal> {
     if held + topic.partitions.len() > PATH_PARTITIONS_MAX {
         return Err(Refusal::CatalogQuota { what: "partitions of groups", limit: PATH_PARTITIONS_MAX });
     }
-    let partitions =
-        (0..topic.partitions.len()).map(|number| PathPartition::new(start(&join.start, topic, number))).collect();
+    let kept = |number: usize| topic.partitions[number].kept.first_seq;
+    let partition = |number| PathPartition::kept(start(&join.start, topic, number), kept(number));
+    let partitions = (0..topic.partitions.len()).map(partition).collect();
     let settings = GroupSettings::new(&topic.settings, &join.settings);
     Ok(insert(state, join.topic, join.group.clone(), settings, partitions))
 }
@@ -67,13 +71,16 @@ pub(super) fn insert(
     state.last_path = state.last_path.next();
     let topic = topic_of(&mut state.topics, incarnation).expect("looked up by the caller");
     topic.paths.insert(group.clone(), state.last_path);
-    let path = Path { topic: incarnation, group, settings, partitions, members: BTreeMap::new(), cursor: 0 };
+    let (members, idle_since) = (BTreeMap::new(), Some(state.time));
+    let counted = vec![0; partitions.len()];
+    let path = Path { topic: incarnation, group, settings, partitions, members, idle_since, cursor: 0, counted };
     state.paths.insert(state.last_path, path);
+    state.retime_idle(state.last_path);
     state.last_path
 }
 
 /// The first sequence of a partition that the group owes. A start beyond the end is the end: what is published from
-/// now on is owed.
+/// now on is owed. One below the beginning is the beginning: what retention has dropped is owed to nobody.
 fn start(policy: &StartPolicy, topic: &Topic, number: usize) -> Seq {
     let next = topic.partitions[number].last_seq.next();
     match policy {
@@ -86,17 +93,20 @@ fn start(policy: &StartPolicy, topic: &Topic, number: usize) -> Seq {
     }
 }
 
-fn add_member(state: &mut State, id: PathId, join: &JoinGroup) -> Outcome {
-    if state.paths[&id].members.len() >= MEMBERS_MAX {
-        return Outcome::Refused(Refusal::MemberLimit { limit: MEMBERS_MAX });
+/// Whether the member can join. Looked at before anything is made: what is refused changes nothing (P2).
+fn check_member(state: &State, existing: Option<PathId>, member: MemberId) -> Result<(), Refusal> {
+    if existing.is_some_and(|id| state.paths[&id].members.len() >= MEMBERS_MAX) {
+        return Err(Refusal::MemberLimit { limit: MEMBERS_MAX });
     }
     // A member whose leases are still being ended cannot come back: they are no longer counted as held.
-    let is_ending = state.ending.iter().any(|(path, member, _)| (*path, *member) == (id, join.member));
-    if is_ending || join.member == MemberId::ZERO {
-        return Outcome::Refused(Refusal::UnknownMember);
-    }
+    let is_ending = state.ending.iter().any(|(path, other, _)| (Some(*path), *other) == (existing, member));
+    if is_ending || member == MemberId::ZERO { Err(Refusal::UnknownMember) } else { Ok(()) }
+}
+
+fn add_member(state: &mut State, id: PathId, join: &JoinGroup) -> Outcome {
     let member = Member { secret_hash: join.secret_hash, held_messages: 0, held_bytes: 0 };
     let path = state.path_mut(id).expect("the path was found or made above");
     path.members.entry(join.member).or_insert(member);
+    state.retime_idle(id);
     Outcome::Joined { path: id, member: join.member }
 }

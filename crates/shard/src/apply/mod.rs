@@ -3,12 +3,16 @@
 //! First the stamp moves the clock and ends what is due (a bounded number per batch, the rest in the next; every use
 //! checks its own deadline too), then the commands run. Any command that decodes applies without panic.
 
+mod change_defaults;
+mod change_group;
+mod change_topic;
 mod create_topic;
 mod dead_letter;
 mod delayed;
 mod delete_group;
 mod delete_topic;
 mod deliver;
+mod drop_dead;
 mod due;
 mod end_member;
 mod ends;
@@ -17,10 +21,13 @@ mod moves;
 mod publish;
 mod purge_path;
 mod record;
+mod redrive;
 mod resume_member;
+mod room;
 mod seek_path;
 mod set_defaults;
 mod settle;
+mod trim;
 
 use crate::command::{Batch, Command, CommandError, Stamp};
 use crate::effect::Effect;
@@ -76,6 +83,7 @@ impl Shard {
             let outcome = run(&mut self.state, command, &mut applied.effects);
             applied.outcomes.push(outcome);
         }
+        trim::let_unpinned_go(&mut self.state, &mut applied.effects);
         Ok(applied)
     }
 
@@ -103,6 +111,12 @@ fn run(state: &mut State, command: Command, effects: &mut Vec<Effect>) -> Outcom
         Command::SeekPath { path, target } => seek_path::apply(state, path, &target, effects),
         Command::DeleteGroup { path } => delete_group::apply(state, path, effects),
         Command::ResumeMember(resume) => resume_member::apply(state, &resume),
+        Command::Trim(trim) => trim::apply(state, trim, effects),
+        Command::Redrive(redrive) => redrive::apply(state, &redrive, effects),
+        Command::DropDead(drop) => drop_dead::apply(state, &drop, effects),
+        Command::ChangeTopic(change) => change_topic::apply(state, &change),
+        Command::ChangeGroup(change) => change_group::apply(state, &change, effects),
+        Command::ChangeDefaults(patch) => change_defaults::apply(state, &patch, effects),
     }
 }
 

@@ -1,18 +1,23 @@
 //! `Publish` and `PublishBatch`: window, place, sequence. Publishing visits no path: what a path owes follows from the
 //! partition's last sequence.
 
+use super::room::{self, IDLE_LEAST_MS};
 use crate::command::{Publish, PublishBatch, PublishRecord};
 use crate::effect::{AppendEffect, Effect};
+use crate::idempotency::{FirstUse, KEEP_LEAST_MS};
+use crate::marks::MarkSteps;
 use crate::outcome::{Outcome, Published, Refusal};
 use crate::producer::{LineKey, Remembered, Standing};
 use crate::settings::{Defaults, Setting};
+use crate::state::entries::Entries;
 use crate::state::timers::Timers;
 use crate::state::{State, Topic, topic_of};
 use mortarmq_delivery::{DuePosition, Fact};
-use mortarmq_types::{ClusterTime, CommitIndex, KeyHash, Partition, ProducerId, ProducerSeq, TopicIncarnation};
-use std::collections::BTreeMap;
+use mortarmq_types::{ClusterTime, CommitIndex, Partition, ProducerId, ProducerSeq, Seq, TopicIncarnation};
+use std::collections::{BTreeMap, BTreeSet};
 
 pub(super) fn apply(state: &mut State, publish: Publish, effects: &mut Vec<Effect>) -> Outcome {
+    room::make(state, ENTRIES_PER_RECORD);
     let mut admission = match Admission::open(state, publish.topic, publish.requested, publish.producer_id) {
         Ok(admission) => admission,
         Err(refusal) => return Outcome::Refused(refusal),
@@ -20,9 +25,9 @@ pub(super) fn apply(state: &mut State, publish: Publish, effects: &mut Vec<Effec
     match admission.look(&publish.record) {
         Err(refusal) => Outcome::Refused(refusal),
         Ok(Some(known)) => Outcome::Published(answer_again(known)),
-        Ok(None) => match admission.make_room_to_wait(std::slice::from_ref(&publish.record)) {
+        Ok(None) => match admission.check_room(std::slice::from_ref(&publish.record)) {
             Err(refusal) => Outcome::Refused(refusal),
-            Ok(()) => Outcome::Published(admission.store(publish.record, effects)),
+            Ok(()) => Outcome::Published(admission.store_once(publish.record, effects)),
         },
     }
 }
@@ -30,6 +35,7 @@ pub(super) fn apply(state: &mut State, publish: Publish, effects: &mut Vec<Effec
 /// All or nothing: every record is looked at before the first is stored. A batch may overlap the window: the part that
 /// is known is answered from it.
 pub(super) fn apply_batch(state: &mut State, batch: PublishBatch, effects: &mut Vec<Effect>) -> Outcome {
+    room::make(state, ENTRIES_PER_RECORD * batch.records.len() as u64);
     let mut admission = match Admission::open(state, batch.topic, batch.requested, batch.producer_id) {
         Ok(admission) => admission,
         Err(refusal) => return Outcome::Refused(refusal),
@@ -38,14 +44,14 @@ pub(super) fn apply_batch(state: &mut State, batch: PublishBatch, effects: &mut 
         Ok(known) => known,
         Err(refusal) => return Outcome::Refused(refusal),
     };
-    // What is known comes first, and all behind it is new.
+    // What is known by its number comes first, and all behind it is new.
     let new_from = known.iter().take_while(|known| known.is_some()).count();
-    if let Err(refusal) = admission.make_room_to_wait(&batch.records[new_from..]) {
+    if let Err(refusal) = admission.check_room(&batch.records[new_from..]) {
         return Outcome::Refused(refusal);
     }
     let answer = |(record, known): (PublishRecord, Option<Remembered>)| match known {
         Some(known) => answer_again(known),
-        None => admission.store(record, effects),
+        None => admission.store_once(record, effects),
     };
     Outcome::PublishedBatch(batch.records.into_iter().zip(known).map(answer).collect())
 }
@@ -60,12 +66,16 @@ struct Admission<'a> {
     producer_entries: &'a mut u64,
     delayed: &'a mut u64,
     delays: &'a mut Timers<(TopicIncarnation, Partition)>,
+    entries: &'a mut Entries,
     incarnation: TopicIncarnation,
     requested: Partition,
     producer_id: ProducerId,
     limits: &'a Defaults,
     now: ClusterTime,
     commit_index: CommitIndex,
+    /// How many this command has stored under idempotency keys.
+    keyed: u16,
+    mark_steps: MarkSteps,
 }
 
 impl<'a> Admission<'a> {
@@ -75,7 +85,9 @@ impl<'a> Admission<'a> {
         requested: Partition,
         producer_id: ProducerId,
     ) -> Result<Self, Refusal> {
-        let topic = topic_of(&mut state.topics, incarnation).ok_or(Refusal::UnknownTopic)?;
+        let found = state.topics.get(&incarnation).ok_or(Refusal::UnknownTopic)?;
+        let mark_steps = state.mark_steps(found);
+        let topic = topic_of(&mut state.topics, incarnation).expect("looked up above");
         if topic.holds_dead_letters() {
             return Err(Refusal::DeadLetterTopic);
         }
@@ -84,23 +96,30 @@ impl<'a> Admission<'a> {
             producer_entries: &mut state.producer_entries,
             delayed: &mut state.delayed,
             delays: &mut state.delays,
+            entries: &mut state.entries,
             incarnation,
             requested,
             producer_id,
             limits: state.defaults.as_ref().unwrap_or(&Defaults::BUILD),
             now: state.time,
             commit_index: state.commit_index,
+            keyed: 0,
+            mark_steps,
         })
     }
 
-    /// Whether one record can be stored (`None`), was stored before, or is refused. Changes nothing but forgets
-    /// producers that were idle too long.
+    /// What the shard keeps by now, of as much as it may.
+    fn kept(&self) -> u64 {
+        *self.producer_entries + *self.delayed + self.entries.keys + self.entries.facts + self.entries.paths
+    }
+
+    /// Whether one record can be stored (`None`), was stored before under its number, or is refused. Changes nothing.
     fn look(&mut self, record: &PublishRecord) -> Result<Option<Remembered>, Refusal> {
         self.check_target(record)?;
         let Some(key) = self.line(record.producer_seq)? else { return Ok(None) };
         let number = record.producer_seq;
         match self.topic.producers.standing(key, number, record.content_hash) {
-            Standing::Next => self.make_room(key).map(|()| None),
+            Standing::Next => self.check_producer(key).map(|()| None),
             standing => judge(standing, number),
         }
     }
@@ -127,6 +146,11 @@ impl<'a> Admission<'a> {
         Ok(answers)
     }
 
+    /// Where the first publish under a record's idempotency key went, inside the window.
+    fn first_use(&self, record: &PublishRecord) -> Option<FirstUse> {
+        self.topic.keys.find(record.idempotency_key?, self.now, self.limits.idempotency_window_ms)
+    }
+
     fn check_target(&self, record: &PublishRecord) -> Result<(), Refusal> {
         let partitions = u16::try_from(self.topic.partitions.len()).expect("at most 1024 partitions");
         if self.requested != Partition::ANY && self.requested.get() >= partitions {
@@ -148,33 +172,35 @@ impl<'a> Admission<'a> {
         }
     }
 
-    /// A new producer needs room among those that are remembered; those idle for ten minutes give way.
-    fn make_room(&mut self, key: LineKey) -> Result<(), Refusal> {
-        if self.topic.producers.knows(key) || *self.producer_entries < self.limits.state_entries_max {
+    /// A new producer needs room; what may go has gone by now.
+    fn check_producer(&self, key: LineKey) -> Result<(), Refusal> {
+        let limit = self.limits.state_entries_max;
+        if self.topic.producers.knows(key) || self.kept() < limit {
             return Ok(());
         }
-        let before = self.topic.producers.entries();
-        self.topic.producers.forget_idle(self.now, IDLE_LEAST_MS, FORGET_MAX);
-        *self.producer_entries -= before - self.topic.producers.entries();
-        if *self.producer_entries < self.limits.state_entries_max {
-            return Ok(());
-        }
-        Err(Refusal::ProducerQuota { limit: self.limits.state_entries_max })
+        Err(Refusal::ProducerQuota { limit })
     }
 
-    /// Whether the delayed ones of these records, which are stored one after the other, find room in their partitions.
-    /// All that are due have left by now or wait for a path.
-    fn make_room_to_wait(&self, records: &[PublishRecord]) -> Result<(), Refusal> {
-        if records.iter().all(|record| record.times.delay_ms == 0) {
+    /// Whether those of these records that will be stored, one after the other, find room for their idempotency keys, and the
+    /// delayed ones in their partitions. All that are due have left by now or wait for a path.
+    fn check_room(&self, records: &[PublishRecord]) -> Result<(), Refusal> {
+        let is_plain = |record: &PublishRecord| record.times.delay_ms == 0 && record.idempotency_key.is_none();
+        if records.iter().all(is_plain) {
             return Ok(());
         }
         let mut round_robin = self.topic.round_robin;
         let mut added: BTreeMap<Partition, u64> = BTreeMap::new();
+        let (mut keys, mut delayed) = (BTreeSet::new(), 0);
         for record in records {
-            let partition = self.place(record.key_hash, &mut round_robin);
+            let is_repeat = record.idempotency_key.is_some_and(|key| !keys.insert(key));
+            if is_repeat || self.first_use(record).is_some() {
+                continue;
+            }
+            let partition = self.place(record, &mut round_robin);
             if record.times.delay_ms == 0 {
                 continue;
             }
+            delayed += 1;
             let waiting =
                 added.entry(partition).or_insert(self.topic.partitions[partition.index()].schedule.len() as u64);
             *waiting += 1;
@@ -183,30 +209,49 @@ impl<'a> Admission<'a> {
                 return Err(Refusal::DelayedFull { partition, limit });
             }
         }
+        keys.retain(|key| self.topic.keys.find(*key, self.now, self.limits.idempotency_window_ms).is_none());
         let limit = self.limits.state_entries_max;
-        let delayed = records.iter().filter(|record| record.times.delay_ms != 0).count();
-        let entries = *self.producer_entries + *self.delayed + delayed as u64;
-        if entries > limit { Err(Refusal::DelayQuota { limit }) } else { Ok(()) }
+        let kept = self.kept();
+        if !keys.is_empty() && kept + keys.len() as u64 > limit {
+            return Err(Refusal::KeyQuota { limit });
+        }
+        let is_full = delayed > 0 && kept + keys.len() as u64 + delayed > limit;
+        if is_full { Err(Refusal::DelayQuota { limit }) } else { Ok(()) }
+    }
+
+    /// Stores a record, unless its idempotency key was used inside the window: then the first answer is given again. Either
+    /// way its number is used up.
+    fn store_once(&mut self, record: PublishRecord, effects: &mut Vec<Effect>) -> Published {
+        if let Some(first) = self.first_use(&record) {
+            self.remember(&record, first.partition, first.seq);
+            return Published { partition: first.partition, seq: first.seq, deduplicated: true };
+        }
+        self.store(record, effects)
     }
 
     fn store(&mut self, record: PublishRecord, effects: &mut Vec<Effect>) -> Published {
         let mut round_robin = self.topic.round_robin;
-        let partition = self.place(record.key_hash, &mut round_robin);
+        let partition = self.place(&record, &mut round_robin);
         self.topic.round_robin = round_robin;
-        let wanted = !self.topic.paths.is_empty();
+        // At the shard's limit no fact is kept: they can be read again.
+        let wanted = !self.topic.paths.is_empty() && self.kept() < self.limits.state_entries_max;
         let expires_at_ms = self.expiry(record.times.ttl_ms);
         let state = self.topic.partition_mut(partition.index()).expect("placed in one of its partitions");
         let seq = state.last_seq.next();
         state.last_seq = seq;
+        state.kept.note(seq, state.bytes, self.now, self.mark_steps);
         state.bytes += record.record.len() as u64;
         let fact = Fact { key_hash: record.key_hash, size_bytes: record.payload_bytes, expires_at_ms };
+        let facts_before = state.facts.len();
         state.facts.push(seq, fact, wanted);
+        self.entries.count_facts((self.incarnation, partition), facts_before, state.facts.len());
         if record.times.delay_ms != 0 {
             state.schedule.add(DuePosition { due: self.now.after_ms(record.times.delay_ms), seq }, fact);
             self.delays.set((self.incarnation, partition), state.schedule.next_due());
             *self.delayed += 1;
         }
         self.remember(&record, partition, seq);
+        self.remember_key(&record, partition, seq);
         effects.push(Effect::Append(AppendEffect {
             topic: self.incarnation,
             partition,
@@ -227,46 +272,60 @@ impl<'a> Admission<'a> {
         if ttl_ms == 0 || expires_at_ms > EXPIRY_MAX_MS { 0 } else { expires_at_ms }
     }
 
-    /// By key if there is one, else each partition in turn, unless the request names one.
-    fn place(&self, key_hash: KeyHash, round_robin: &mut u64) -> Partition {
+    /// By key if there is one, else by idempotency key, else each partition in turn, unless the request names one.
+    fn place(&self, record: &PublishRecord, round_robin: &mut u64) -> Partition {
         if self.requested != Partition::ANY {
             return self.requested;
         }
         let partitions = self.topic.partitions.len() as u64;
-        let number = if key_hash.is_some() {
-            (key_hash.get() & 0xFFFF_FFFF) % partitions
-        } else {
-            *round_robin = (*round_robin + 1) % partitions;
-            *round_robin
+        let number = match record.idempotency_key {
+            _ if record.key_hash.is_some() => (record.key_hash.get() & 0xFFFF_FFFF) % partitions,
+            Some(key) => key.placing() % partitions,
+            None => {
+                *round_robin = (*round_robin + 1) % partitions;
+                *round_robin
+            }
         };
         Partition::new(u16::try_from(number).expect("less than 1024 partitions"))
     }
 
-    fn remember(&mut self, record: &PublishRecord, partition: Partition, seq: mortarmq_types::Seq) {
+    fn remember(&mut self, record: &PublishRecord, partition: Partition, seq: Seq) {
         if self.producer_id == ProducerId::ZERO {
             return;
         }
+        // At the shard's limit no line grows beyond a small window: what is remembered stays bounded (failure rule 9).
+        let is_full = self.kept() >= self.limits.state_entries_max;
+        let window = if is_full { WINDOW_AT_LIMIT } else { self.limits.producer_window as usize };
         let producers = &mut self.topic.producers;
         let before = producers.entries();
         let what = Remembered { partition, seq, content_hash: record.content_hash };
-        // At the shard's limit no line grows beyond a small window: what is remembered stays bounded (failure rule 9).
-        let is_full = *self.producer_entries >= self.limits.state_entries_max;
-        let window = if is_full { WINDOW_AT_LIMIT } else { self.limits.producer_window as usize };
         producers.remember((self.requested, self.producer_id), record.producer_seq, what, window, self.now);
         // Only now: before, the line that is used may itself be the one that was idle longest.
         producers.forget_idle(self.now, self.limits.producer_idle_ms.max(IDLE_LEAST_MS), 1);
         *self.producer_entries = *self.producer_entries + producers.entries() - before;
+        self.entries.producer_ages.set(self.incarnation, producers.oldest_filed());
+    }
+
+    fn remember_key(&mut self, record: &PublishRecord, partition: Partition, seq: Seq) {
+        let Some(key) = record.idempotency_key else { return };
+        let keys = &mut self.topic.keys;
+        let before = keys.len();
+        // Two for each that comes: what is over does not stay for long.
+        keys.forget(self.now, self.limits.idempotency_window_ms.max(KEEP_LEAST_MS), 2);
+        let (commit_index, at, place) = (self.commit_index, self.now, self.keyed);
+        keys.remember(key, FirstUse { partition, seq, commit_index, at, place });
+        self.keyed += 1;
+        self.entries.keys = self.entries.keys + keys.len() - before;
+        self.entries.key_ages.set(self.incarnation, keys.oldest());
     }
 }
 
+/// A record may need one for its number, one for its key and one for its delay.
+const ENTRIES_PER_RECORD: u64 = 3;
 /// The index keeps 48 bits of an expiry.
 const EXPIRY_MAX_MS: u64 = (1 << 48) - 1;
-/// A producer is remembered at least that long after its last publish (P3).
-const IDLE_LEAST_MS: u64 = 600_000;
 /// Publishes remembered per line when the shard remembers as many as it may.
 const WINDOW_AT_LIMIT: usize = 64;
-/// Producers forgotten by one publish at most.
-const FORGET_MAX: usize = 64;
 
 fn judge(standing: Standing, found: ProducerSeq) -> Result<Option<Remembered>, Refusal> {
     match standing {

@@ -14,6 +14,7 @@ pub(super) fn apply(state: &mut State, id: PathId, target: &SeekTarget, effects:
     let all = |seq: Seq| (0..count).map(|number| (Partition::from_index(number), seq)).collect();
     // The last of two places in one partition counts.
     let places: BTreeMap<Partition, Seq> = match target {
+        // Each path moves no further back than to what is kept.
         SeekTarget::Earliest => all(Seq::FIRST),
         // As far as there are messages, whatever is stored before this command.
         SeekTarget::Latest => all(Seq::MAX),

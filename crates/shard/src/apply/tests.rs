@@ -1,6 +1,7 @@
 //! The state machine against the contract: each test applies batches as a leader would and looks at what comes out.
 
 mod operator;
+mod retention;
 
 use super::{Applied, Shard};
 use crate::command::{BatchBuilder, Command, CreateTopic, Deliver, EndMember, Grant, JoinGroup, PublishRunBuilder};
@@ -14,7 +15,10 @@ use mortarmq_types::{
     WallTime,
 };
 
+mod changes;
 mod dead_letters;
+mod idempotency;
+mod redrive;
 
 const TOPIC: TopicIncarnation = TopicIncarnation::new(1);
 const PATH: PathId = PathId::new(1);
@@ -114,6 +118,15 @@ fn delivered(applied: Applied) -> Vec<DeliverEffect> {
 
 fn stored(seq: u64, deduplicated: bool) -> Outcome {
     Outcome::Published(Published { partition: Partition::ZERO, seq: Seq::new(seq), deduplicated })
+}
+
+#[test]
+fn p2_a_join_that_is_refused_makes_no_group() {
+    // Goal: what is refused changes nothing. Method: a member that nobody can be, in a group that does not exist.
+    let mut bench = Bench::ready();
+    let applied = bench.run(&[join("refunds", MemberId::ZERO)]);
+    assert_eq!(applied.outcomes, [Outcome::Refused(Refusal::UnknownMember)]);
+    assert_eq!(bench.shard.state().paths.len(), 1);
 }
 
 #[test]

@@ -33,6 +33,12 @@ pub(super) const KIND_PURGE_PATH: u8 = 10;
 pub(super) const KIND_SEEK_PATH: u8 = 11;
 pub(super) const KIND_DELETE_GROUP: u8 = 12;
 pub(super) const KIND_RESUME_MEMBER: u8 = 13;
+pub(super) const KIND_TRIM: u8 = 14;
+pub(super) const KIND_REDRIVE: u8 = 15;
+pub(super) const KIND_DROP_DEAD: u8 = 16;
+pub(super) const KIND_CHANGE_TOPIC: u8 = 17;
+pub(super) const KIND_CHANGE_GROUP: u8 = 18;
+pub(super) const KIND_CHANGE_DEFAULTS: u8 = 19;
 
 const HEADER_BYTES: usize = 1 + 4 + 8 + 8 + 8;
 

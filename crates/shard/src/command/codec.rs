@@ -1,15 +1,17 @@
 //! Encoding and decoding of commands. Decoding checks every length and range and never panics.
 
 use super::batch::{
-    KIND_CREATE_TOPIC, KIND_DELETE_GROUP, KIND_DELETE_TOPIC, KIND_DELIVER, KIND_END_MEMBER, KIND_JOIN_GROUP,
-    KIND_PUBLISH, KIND_PUBLISH_BATCH, KIND_PURGE_PATH, KIND_RESUME_MEMBER, KIND_SEEK_PATH, KIND_SET_DEFAULTS,
-    KIND_SETTLE, close_command, open_command,
+    KIND_CHANGE_DEFAULTS, KIND_CHANGE_GROUP, KIND_CHANGE_TOPIC, KIND_CREATE_TOPIC, KIND_DELETE_GROUP,
+    KIND_DELETE_TOPIC, KIND_DELIVER, KIND_DROP_DEAD, KIND_END_MEMBER, KIND_JOIN_GROUP, KIND_PUBLISH,
+    KIND_PUBLISH_BATCH, KIND_PURGE_PATH, KIND_REDRIVE, KIND_RESUME_MEMBER, KIND_SEEK_PATH, KIND_SET_DEFAULTS,
+    KIND_SETTLE, KIND_TRIM, close_command, open_command,
 };
 use super::{
-    Command, CreateTopic, Deliver, EndMember, Grant, ITEMS_MAX, JoinGroup, ResumeMember, STEPS_MAX, SeekTarget, Settle,
-    SettleItem, SettleKind, StartPolicy, Stretch, publish,
+    ChangeGroup, ChangeTopic, Command, CreateTopic, Deliver, EndMember, Grant, ITEMS_MAX, JoinGroup, ResumeMember,
+    STEPS_MAX, SeekTarget, Settle, SettleItem, SettleKind, StartPolicy, Stretch, Trim, letters, publish,
 };
-use crate::settings::{Defaults, Setting, SettingsPatch};
+use crate::defaults::{DefaultKey, Defaults, DefaultsPatch};
+use crate::settings::{Setting, SettingsPatch, TopicSettings};
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use mortarmq_delivery::Fact;
 use mortarmq_types::{DeliveryId, KeyHash, MemberId, Partition, PathId, Seq, TopicIncarnation};
@@ -77,6 +79,28 @@ pub(super) fn encode(out: &mut BytesMut, command: &Command) {
             out.put_u64(resume.member.get());
             out.put_u64(resume.secret_hash);
         }),
+        Command::Trim(trim) => framed(out, KIND_TRIM, |out| {
+            out.put_u64(trim.topic.get());
+            out.put_u16(trim.partition.get());
+            out.put_u64(trim.below.get());
+        }),
+        Command::Redrive(redrive) => framed(out, KIND_REDRIVE, |out| letters::put_redrive(out, redrive)),
+        Command::DropDead(drop) => framed(out, KIND_DROP_DEAD, |out| letters::put_drop_dead(out, drop)),
+        Command::ChangeTopic(change) => framed(out, KIND_CHANGE_TOPIC, |out| {
+            out.put_u64(change.topic.get());
+            put_settings(out, &change.settings);
+        }),
+        Command::ChangeGroup(change) => framed(out, KIND_CHANGE_GROUP, |out| {
+            out.put_u64(change.path.get());
+            put_settings(out, &change.settings);
+        }),
+        Command::ChangeDefaults(patch) => framed(out, KIND_CHANGE_DEFAULTS, |out| {
+            out.put_u8(u8::try_from(patch.values.len()).expect("each key is named at most once"));
+            for (key, value) in &patch.values {
+                out.put_u8(key.number());
+                out.put_u64(*value);
+            }
+        }),
     }
 }
 
@@ -108,6 +132,21 @@ pub(super) fn decode(bytes: Bytes) -> Result<Command, CommandError> {
             member: MemberId::new(fields.u64()?),
             secret_hash: fields.u64()?,
         }),
+        KIND_TRIM => Command::Trim(Trim {
+            topic: TopicIncarnation::new(fields.u64()?),
+            partition: Partition::new(fields.u16()?),
+            below: Seq::new(fields.u64()?),
+        }),
+        KIND_REDRIVE => Command::Redrive(letters::get_redrive(&mut fields)?),
+        KIND_DROP_DEAD => Command::DropDead(letters::get_drop_dead(&mut fields)?),
+        KIND_CHANGE_TOPIC => Command::ChangeTopic(ChangeTopic {
+            topic: TopicIncarnation::new(fields.u64()?),
+            settings: get_settings(&mut fields)?,
+        }),
+        KIND_CHANGE_GROUP => {
+            Command::ChangeGroup(ChangeGroup { path: PathId::new(fields.u64()?), settings: get_settings(&mut fields)? })
+        }
+        KIND_CHANGE_DEFAULTS => Command::ChangeDefaults(get_defaults_patch(&mut fields)?),
         found => return Err(CommandError::UnknownKind { found }),
     };
     if fields.is_empty() { Ok(command) } else { Err(CommandError::TrailingBytes) }
@@ -172,7 +211,7 @@ impl Fields {
             .map_err(|error| CommandError::Field { field: "text", found: error.utf8_error().valid_up_to() as u64 })
     }
 
-    fn count(&mut self, field: &'static str, most: usize) -> Result<usize, CommandError> {
+    pub(super) fn count(&mut self, field: &'static str, most: usize) -> Result<usize, CommandError> {
         let count = usize::from(self.u16()?);
         if count > most { Err(CommandError::Field { field, found: count as u64 }) } else { Ok(count) }
     }
@@ -225,6 +264,9 @@ fn put_defaults(out: &mut BytesMut, defaults: &Defaults) {
     out.put_u64(defaults.state_entries_max);
     out.put_u64(defaults.segment_max_bytes);
     out.put_u64(defaults.max_delayed_per_partition);
+    out.put_u64(defaults.idempotency_window_ms);
+    let of_all = Setting::ALL.iter().map(|setting| (*setting, defaults.settings.get(*setting)));
+    put_settings(out, &SettingsPatch { values: of_all.collect() });
 }
 
 fn get_defaults(fields: &mut Fields) -> Result<Defaults, CommandError> {
@@ -235,7 +277,27 @@ fn get_defaults(fields: &mut Fields) -> Result<Defaults, CommandError> {
         state_entries_max: fields.u64()?,
         segment_max_bytes: fields.u64()?,
         max_delayed_per_partition: fields.u64()?,
+        idempotency_window_ms: fields.u64()?,
+        settings: TopicSettings::new(&TopicSettings::BUILD, &get_settings(fields)?),
     })
+}
+
+fn get_defaults_patch(fields: &mut Fields) -> Result<DefaultsPatch, CommandError> {
+    let count = usize::from(fields.u8()?);
+    let mut values: Vec<(DefaultKey, u64)> = Vec::new();
+    for _ in 0..count {
+        let number = fields.u8()?;
+        let rises = |key: &DefaultKey| values.last().is_none_or(|(before, _)| before < key);
+        let key = DefaultKey::from_number(number)
+            .filter(rises)
+            .ok_or(CommandError::Field { field: "default", found: u64::from(number) })?;
+        let value = fields.u64()?;
+        if !key.range().accepts(value) {
+            return Err(CommandError::Field { field: key.key(), found: value });
+        }
+        values.push((key, value));
+    }
+    Ok(DefaultsPatch { values })
 }
 
 fn put_join(out: &mut BytesMut, join: &JoinGroup) {

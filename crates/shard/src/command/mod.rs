@@ -6,9 +6,12 @@
 
 pub mod batch;
 pub mod codec;
+pub mod letters;
 pub mod publish;
 
-use crate::settings::{Defaults, SettingsPatch};
+use crate::defaults::{Defaults, DefaultsPatch};
+use crate::idempotency::IdempotencyKey;
+use crate::settings::SettingsPatch;
 use bytes::Bytes;
 use mortarmq_delivery::Fact;
 use mortarmq_types::{
@@ -17,6 +20,7 @@ use mortarmq_types::{
 
 pub use batch::{Batch, BatchBuilder, Stamp};
 pub use codec::CommandError;
+pub use letters::{DropDead, Letter, Redrive};
 pub use publish::{PublishRun, PublishRunBuilder};
 
 /// Most items of one settle, and most records of one batch publish.
@@ -67,6 +71,18 @@ pub enum Command {
     },
     /// Finds a member again.
     ResumeMember(ResumeMember),
+    /// Lets the oldest messages of a partition go.
+    Trim(Trim),
+    /// Brings dead messages back to the paths that they died on.
+    Redrive(Redrive),
+    /// Drops single dead letters.
+    DropDead(DropDead),
+    /// Gives a topic other settings, or more partitions.
+    ChangeTopic(ChangeTopic),
+    /// Gives a group other settings.
+    ChangeGroup(ChangeGroup),
+    /// Gives the cluster other initial values.
+    ChangeDefaults(DefaultsPatch),
 }
 
 /// Where a path is moved to.
@@ -80,12 +96,41 @@ pub enum SeekTarget {
     At(Vec<(Partition, Seq)>),
 }
 
+/// Lets the oldest messages of a partition go, as far as its topic's settings permit when it is applied.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Trim {
+    /// The topic.
+    pub topic: TopicIncarnation,
+    /// The partition.
+    pub partition: Partition,
+    /// The first message that stays, at the latest.
+    pub below: Seq,
+}
+
 /// Makes a topic, or compares one that exists.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CreateTopic {
     /// The topic's name.
     pub name: String,
     /// The settings given; only these are compared.
+    pub settings: SettingsPatch,
+}
+
+/// Gives a topic other settings, or more partitions.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ChangeTopic {
+    /// The topic.
+    pub topic: TopicIncarnation,
+    /// The settings given; the others stay as they are.
+    pub settings: SettingsPatch,
+}
+
+/// Gives a group other settings.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ChangeGroup {
+    /// The path.
+    pub path: PathId,
+    /// The settings given; the others stay as they are.
     pub settings: SettingsPatch,
 }
 
@@ -130,8 +175,19 @@ pub struct PublishRecord {
     pub value_bytes: u32,
     /// When the message falls due and when it loses its worth.
     pub times: Times,
+    /// Under which key it is stored once, if one was given.
+    pub idempotency_key: Option<IdempotencyKey>,
     /// The encoded record (see [`crate::record`]).
     pub record: Bytes,
+}
+
+/// What a publish may ask for beside being stored.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Asked {
+    /// Of time.
+    pub times: Times,
+    /// To be stored once under this key.
+    pub idempotency_key: Option<IdempotencyKey>,
 }
 
 /// What a message asks of time, from the moment in which it is stored.

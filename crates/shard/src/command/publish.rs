@@ -5,7 +5,8 @@
 
 use super::batch::{KIND_PUBLISH, KIND_PUBLISH_BATCH, close_command, open_command};
 use super::codec::{CommandError, Fields};
-use super::{ITEMS_MAX, Publish, PublishBatch, PublishRecord, Times};
+use super::{Asked, ITEMS_MAX, Publish, PublishBatch, PublishRecord, Times};
+use crate::idempotency::IdempotencyKey;
 use crate::record::{NewRecord, write_record};
 use bytes::{BufMut, Bytes, BytesMut};
 use mortarmq_types::{KeyHash, Partition, ProducerId, ProducerSeq, TopicIncarnation};
@@ -57,12 +58,27 @@ impl PublishRunBuilder {
         record: &NewRecord<'_>,
         times: Times,
     ) {
+        self.add_asked(topic, requested, sizes, record, Asked { times, ..Asked::default() });
+    }
+
+    /// As [`Self::add_timed`], with whatever else may be asked for.
+    ///
+    /// # Panics
+    /// As [`Self::add`].
+    pub fn add_asked(
+        &mut self,
+        topic: TopicIncarnation,
+        requested: Partition,
+        sizes: (u32, u32),
+        record: &NewRecord<'_>,
+        asked: Asked,
+    ) {
         assert!(self.count == 0 || self.topic == topic, "a run holds publishes of one topic");
         self.topic = topic;
         self.count += 1;
         let start = open_command(&mut self.buffer, KIND_PUBLISH);
         put_target(&mut self.buffer, topic, requested, record.producer_id);
-        put_record(&mut self.buffer, sizes, record, times);
+        put_record(&mut self.buffer, sizes, record, asked);
         close_command(&mut self.buffer, start);
     }
 
@@ -93,6 +109,22 @@ impl PublishRunBuilder {
         producer_id: ProducerId,
         records: impl ExactSizeIterator<Item = ((u32, u32), NewRecord<'a>, Times)>,
     ) {
+        let asked = |times| Asked { times, ..Asked::default() };
+        let records = records.map(|(sizes, record, times)| (sizes, record, asked(times)));
+        self.add_asked_batch(topic, requested, producer_id, records);
+    }
+
+    /// As [`Self::add_timed_batch`], with whatever else may be asked for.
+    ///
+    /// # Panics
+    /// As [`Self::add_batch`].
+    pub fn add_asked_batch<'a>(
+        &mut self,
+        topic: TopicIncarnation,
+        requested: Partition,
+        producer_id: ProducerId,
+        records: impl ExactSizeIterator<Item = ((u32, u32), NewRecord<'a>, Asked)>,
+    ) {
         assert!(self.count == 0 || self.topic == topic, "a run holds publishes of one topic");
         let count = u16::try_from(records.len()).expect("ITEMS_MAX fits 16 bits");
         assert!(usize::from(count) <= ITEMS_MAX, "a batch of {count} records was checked when it was decoded");
@@ -101,8 +133,8 @@ impl PublishRunBuilder {
         let start = open_command(&mut self.buffer, KIND_PUBLISH_BATCH);
         put_target(&mut self.buffer, topic, requested, producer_id);
         self.buffer.put_u16(count);
-        for (sizes, record, times) in records {
-            put_record(&mut self.buffer, sizes, &record, times);
+        for (sizes, record, asked) in records {
+            put_record(&mut self.buffer, sizes, &record, asked);
         }
         close_command(&mut self.buffer, start);
     }
@@ -131,8 +163,10 @@ fn put_target(out: &mut BytesMut, topic: TopicIncarnation, requested: Partition,
 }
 
 /// Layout: producer_seq u64, key_hash u64, content_hash u64, payload_bytes u32, value_bytes u32, record (u32 length), flags
-/// u8, with bit 0 delay_ms u64, with bit 1 ttl_ms u64. What is 0 is left out.
-fn put_record(out: &mut BytesMut, (payload_bytes, value_bytes): (u32, u32), record: &NewRecord<'_>, times: Times) {
+/// u8, with bit 0 delay_ms u64, with bit 1 ttl_ms u64, with bit 2 the hash of the idempotency key (16 bytes). What is 0 is left
+/// out.
+fn put_record(out: &mut BytesMut, (payload_bytes, value_bytes): (u32, u32), record: &NewRecord<'_>, asked: Asked) {
+    let Asked { times, idempotency_key } = asked;
     out.put_u64(record.producer_seq.get());
     let hashes_at = out.len();
     out.put_u64(0);
@@ -146,12 +180,17 @@ fn put_record(out: &mut BytesMut, (payload_bytes, value_bytes): (u32, u32), reco
     out[hashes_at + 8..hashes_at + 16].copy_from_slice(&summary.content_hash.to_be_bytes());
     out[length_at..length_at + 4].copy_from_slice(&summary.record_bytes.to_be_bytes());
     let given = [(FLAG_DELAY, times.delay_ms), (FLAG_TTL, times.ttl_ms)].into_iter().filter(|(_, ms)| *ms != 0);
-    out.put_u8(given.clone().map(|(flag, _)| flag).sum());
+    let flags: u8 = given.clone().map(|(flag, _)| flag).sum();
+    out.put_u8(flags | if idempotency_key.is_some() { FLAG_KEY } else { 0 });
     given.for_each(|(_, ms)| out.put_u64(ms));
+    if let Some(key) = idempotency_key {
+        out.put_u128(key.get());
+    }
 }
 
 const FLAG_DELAY: u8 = 1;
 const FLAG_TTL: u8 = 2;
+const FLAG_KEY: u8 = 4;
 
 pub(super) fn decode_publish(fields: &mut Fields) -> Result<Publish, CommandError> {
     Ok(Publish {
@@ -175,20 +214,25 @@ pub(super) fn decode_publish_batch(fields: &mut Fields) -> Result<PublishBatch, 
 }
 
 fn decode_record(fields: &mut Fields) -> Result<PublishRecord, CommandError> {
+    let (producer_seq, key_hash) = (ProducerSeq::new(fields.u64()?), KeyHash::new(fields.u64()?));
+    let (content_hash, payload_bytes, value_bytes) = (fields.u64()?, fields.u32()?, fields.u32()?);
+    let record = fields.long_bytes()?;
+    let Asked { times, idempotency_key } = decode_asked(fields)?;
     Ok(PublishRecord {
-        producer_seq: ProducerSeq::new(fields.u64()?),
-        key_hash: KeyHash::new(fields.u64()?),
-        content_hash: fields.u64()?,
-        payload_bytes: fields.u32()?,
-        value_bytes: fields.u32()?,
-        record: fields.long_bytes()?,
-        times: decode_times(fields)?,
+        producer_seq,
+        key_hash,
+        content_hash,
+        payload_bytes,
+        value_bytes,
+        times,
+        idempotency_key,
+        record,
     })
 }
 
-fn decode_times(fields: &mut Fields) -> Result<Times, CommandError> {
+fn decode_asked(fields: &mut Fields) -> Result<Asked, CommandError> {
     let flags = fields.u8()?;
-    if flags & !(FLAG_DELAY | FLAG_TTL) != 0 {
+    if flags & !(FLAG_DELAY | FLAG_TTL | FLAG_KEY) != 0 {
         return Err(CommandError::Field { field: "flags", found: u64::from(flags) });
     }
     let mut given = |flag, field| match flags & flag {
@@ -198,5 +242,10 @@ fn decode_times(fields: &mut Fields) -> Result<Times, CommandError> {
             ms => Ok(ms),
         },
     };
-    Ok(Times { delay_ms: given(FLAG_DELAY, "delay_ms")?, ttl_ms: given(FLAG_TTL, "ttl_ms")? })
+    let times = Times { delay_ms: given(FLAG_DELAY, "delay_ms")?, ttl_ms: given(FLAG_TTL, "ttl_ms")? };
+    let idempotency_key = match flags & FLAG_KEY {
+        0 => None,
+        _ => Some(IdempotencyKey::new(u128::from(fields.u64()?) << 64 | u128::from(fields.u64()?))),
+    };
+    Ok(Asked { times, idempotency_key })
 }

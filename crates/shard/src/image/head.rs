@@ -15,14 +15,17 @@
 //! | producer_idle | 8 | ms | the same |
 //! | state_entries_max, segment_max_bytes | 8, 8 | entries; bytes | the same |
 //! | max_delayed_per_partition | 8 | messages | the same |
+//! | idempotency_window | 8 | ms | the same |
+//! | settings | 1 + n × 9 | those of topics that name none of their own; as in a topic | the same |
+//! | groups_expired | 8 | groups that nobody used and that were deleted | a counter that falls (P10) |
 //! | ending count | 8 | members that are leaving | |
 //! | ending | n × 17 | path (8), member (8), number of the cause (1), first come first | leases of members that are gone |
 //! | topic count, topics | 8, n × 8 | incarnations, rising | a topic lost or doubled |
 //! | path count, paths | 8, n × 8 | path numbers, rising | a path lost or doubled (P4) |
 
 use super::ImageError;
-use super::section::{Body, NUMBER_MAX};
-use crate::settings::Defaults;
+use super::section::{Body, NUMBER_MAX, put_settings};
+use crate::settings::{Defaults, TopicSettings};
 use crate::state::{PATHS_MAX, State};
 use bytes::{BufMut, BytesMut};
 use mortarmq_types::{
@@ -42,6 +45,7 @@ pub(super) struct Head {
     pub(super) last_topic: TopicIncarnation,
     pub(super) last_path: PathId,
     pub(super) defaults: Option<Defaults>,
+    pub(super) groups_expired: u64,
     pub(super) ending: VecDeque<(PathId, MemberId, Cause)>,
 }
 
@@ -57,6 +61,7 @@ impl Head {
             last_topic: state.last_topic,
             last_path: state.last_path,
             defaults: state.defaults.clone(),
+            groups_expired: state.groups_expired,
             ending: state.ending.clone(),
         }
     }
@@ -84,7 +89,10 @@ pub(super) fn put<'a>(
         out.put_u64(defaults.state_entries_max);
         out.put_u64(defaults.segment_max_bytes);
         out.put_u64(defaults.max_delayed_per_partition);
+        out.put_u64(defaults.idempotency_window_ms);
+        put_settings(out, |setting| defaults.settings.get(setting));
     }
+    out.put_u64(head.groups_expired);
     out.put_u64(head.ending.len() as u64);
     for (path, member, cause) in &head.ending {
         out.put_u64(path.get());
@@ -118,9 +126,12 @@ pub(super) fn take(body: &mut Body) -> Result<(Head, Vec<TopicIncarnation>, Vec<
             state_entries_max: body.u64()?,
             segment_max_bytes: body.u64()?,
             max_delayed_per_partition: body.u64()?,
+            idempotency_window_ms: body.u64()?,
+            settings: TopicSettings::new(&TopicSettings::BUILD, &body.settings()?),
         }),
         found => return Err(body.wrong("has_defaults", u64::from(found))),
     };
+    head.groups_expired = body.u64_in("groups_expired", 0, NUMBER_MAX)?;
     head.ending = take_ending(body, head.last_path)?;
     let topics = take_rising(body, "topics", head.last_topic.get())?;
     let paths = take_rising(body, "paths", head.last_path.get())?;

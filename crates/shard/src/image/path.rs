@@ -7,6 +7,7 @@
 //! | topic | 8 | incarnation of its topic | an obligation on another topic (P4) |
 //! | group | 2 + n | UTF-8 behind its length | two paths of one group |
 //! | settings | 1 + n × 9 | count, then number and value of each, rising; one that is not listed is the topic's | values out of range |
+//! | idle_since | 8 | since when it has no members, cluster time, ms; 0 if it has some | a group that expires early, or never |
 //! | cursor | 8 | the partition that the next `Deliver` looks at first | replicas that deliver differently |
 //! | member count | 8 | members that follow, by rising number | |
 //! | member | 8 | the member's number, not 0 | a session lost or doubled |
@@ -24,13 +25,14 @@ use crate::settings::GroupSettings;
 use crate::state::{MEMBERS_MAX, Member, PartitionState, Path, Topic};
 use bytes::{BufMut, BytesMut};
 use mortarmq_delivery::PathPartition;
-use mortarmq_types::{MemberId, Position, TopicIncarnation};
+use mortarmq_types::{ClusterTime, MemberId, Position, TopicIncarnation};
 use std::collections::BTreeMap;
 
 pub(super) fn put(out: &mut BytesMut, path: &Path) {
     out.put_u64(path.topic.get());
     put_text(out, &path.group);
     put_settings(out, |setting| path.settings.get(setting));
+    out.put_u64(path.idle_since.map_or(0, ClusterTime::get));
     out.put_u64(path.cursor as u64);
     out.put_u64(path.members.len() as u64);
     for (id, member) in &path.members {
@@ -42,7 +44,11 @@ pub(super) fn put(out: &mut BytesMut, path: &Path) {
 }
 
 /// The path without its partitions, which have sections of their own.
-pub(super) fn take(body: &mut Body, topics: &BTreeMap<TopicIncarnation, Topic>) -> Result<Path, ImageError> {
+pub(super) fn take(
+    body: &mut Body,
+    topics: &BTreeMap<TopicIncarnation, Topic>,
+    head: &Head,
+) -> Result<Path, ImageError> {
     let incarnation = TopicIncarnation::new(body.u64()?);
     let topic = topics.get(&incarnation).ok_or_else(|| body.wrong("topic", incarnation.get()))?;
     let group = body.text("group")?;
@@ -50,11 +56,16 @@ pub(super) fn take(body: &mut Body, topics: &BTreeMap<TopicIncarnation, Topic>) 
         return Err(body.wrong("group", group.len() as u64));
     }
     let settings = GroupSettings::new(&topic.settings, &body.settings()?);
+    let idle_since = ClusterTime::new(body.u64_in("idle_since", 0, head.time.get())?);
     let cursor = body.u64_in("cursor", 0, topic.partitions.len() as u64 - 1)?;
     let cursor = usize::try_from(cursor).expect("less than 1024 partitions");
     let members = take_members(body)?;
+    if !members.is_empty() && idle_since != ClusterTime::ZERO {
+        return Err(body.wrong("idle_since", idle_since.get()));
+    }
+    let idle_since = members.is_empty().then_some(idle_since);
     let partitions = Vec::with_capacity(topic.partitions.len());
-    Ok(Path { topic: incarnation, group, settings, partitions, members, cursor })
+    Ok(Path { topic: incarnation, group, settings, partitions, members, idle_since, cursor, counted: Vec::new() })
 }
 
 fn take_members(body: &mut Body) -> Result<BTreeMap<MemberId, Member>, ImageError> {
@@ -86,6 +97,9 @@ pub(super) fn take_partition(
     }
     if partition.replay_end() > found.last_seq.next() {
         return Err(body.wrong("replay_end", partition.replay_end().get()));
+    }
+    if partition.kept_from() < found.kept.first_seq || partition.kept_from() > found.last_seq.next() {
+        return Err(body.wrong("kept_from", partition.kept_from().get()));
     }
     if partition.latest_delivery() > head.last_delivery {
         return Err(body.wrong("delivery_id", partition.latest_delivery().get()));

@@ -110,6 +110,14 @@ pub enum ImageError {
         /// Why.
         source: mortarmq_delivery::ImageError,
     },
+    /// A redriven message is read from a dead letter that is not there, or that another one is read from too.
+    #[error("path {path}: {letter} is no dead letter that one message alone was redriven from")]
+    Source {
+        /// The path.
+        path: PathId,
+        /// The dead letter.
+        letter: mortarmq_types::Seq,
+    },
     /// A dead-letter topic does not fit its source.
     #[error("dead-letter topic {}: its {what} is wrong", topic.to_hex())]
     DeadLetters {

@@ -6,7 +6,9 @@ use crate::apply::Shard;
 use crate::command::{BatchBuilder, Command, CreateTopic, Deliver, EndMember, Grant, JoinGroup, PublishRunBuilder};
 use crate::command::{Settle, SettleItem, SettleKind, Stamp, StartPolicy, Times};
 use crate::facts::{FactView, FactWindow};
+use crate::marks::{Mark, Marks};
 use crate::record::NewRecord;
+use crate::retention::Kept;
 use crate::schedule::Schedule;
 use crate::settings::{Defaults, GroupSettings, Setting, SettingsPatch, TopicSettings};
 use crate::state::{State, Topic, topic_of};
@@ -117,6 +119,36 @@ fn version_1_has_these_bytes() {
     let hex: String = encoded(&small()).iter().map(|byte| format!("{byte:02x}")).collect();
     assert_eq!(hex, include_str!("v1.hex").split_whitespace().collect::<String>());
     assert_eq!(Shard::from_image(encoded(&small())).expect("just written").state(), small().state());
+}
+
+#[test]
+fn what_is_kept_of_a_partition_is_refused_where_it_contradicts_itself() {
+    let kept = |damage: fn(&mut Kept)| {
+        refused(|state| {
+            damage(&mut topic_of(&mut state.topics, TOPIC).expect("orders").partition_mut(0).expect("0").kept)
+        })
+    };
+    let section = Section::Partition(TOPIC, Partition::ZERO);
+    assert_eq!(kept(|kept| kept.first_seq = Seq::ZERO), (section, "first_seq"));
+    assert_eq!(kept(|kept| kept.first_seq = Seq::new(6)), (section, "first_seq"));
+    assert_eq!(kept(|kept| kept.first_seq = Seq::new(2)), (section, "mark"), "1 is marked and not kept");
+    assert_eq!(kept(|kept| kept.gone_bytes = 1), (section, "mark bytes"));
+    assert_eq!(kept(|kept| kept.gone_bytes = u64::MAX), (section, "gone_bytes"));
+    assert_eq!(kept(|kept| kept.stored_at = ClusterTime::new(1001)), (section, "stored_at"));
+    let marked = |kept: &mut Kept| {
+        kept.marks = Marks::restore(
+            vec![Mark { seq: Seq::new(1), before: ClusterTime::new(1001), bytes_before: 0 }],
+            Seq::new(1),
+        )
+        .expect("one rises");
+    };
+    assert_eq!(kept(marked), (section, "mark time"));
+    let emptied =
+        |kept: &mut Kept| *kept = Kept { first_seq: Seq::new(5), stored_at: kept.stored_at, ..Kept::default() };
+    assert_eq!(kept(emptied), (section, "first_seq"), "4 is delayed");
+    let passed =
+        |kept: &mut Kept| *kept = Kept { first_seq: Seq::new(2), stored_at: kept.stored_at, ..Kept::default() };
+    assert_eq!(kept(passed), (Section::PathPartition(PATH, Partition::ZERO), "kept_from"), "the path is behind");
 }
 
 #[test]
@@ -280,10 +312,13 @@ fn p11_a_dead_letter_topic_that_does_not_fit_its_source_is_refused() {
     let renamed = |state: &mut State| topic(state, TOPIC, &|topic| topic.name = "Offers".to_owned());
     assert_eq!(refused(&renamed), "source");
     let limited = SettingsPatch { values: vec![(Setting::Partitions, 2), (Setting::MaxAttempts, 3)] };
-    let limited = |state: &mut State| topic(state, dead, &|topic| topic.settings = TopicSettings::new(&limited));
+    let limited = |state: &mut State| {
+        topic(state, dead, &|topic| topic.settings = TopicSettings::new(&TopicSettings::BUILD, &limited))
+    };
     assert_eq!(refused(&limited), "max_attempts");
     let of_group = |state: &mut State| {
-        let topic = TopicSettings::new(&SettingsPatch { values: vec![(Setting::MaxAttempts, 3)] });
+        let topic =
+            TopicSettings::new(&TopicSettings::BUILD, &SettingsPatch { values: vec![(Setting::MaxAttempts, 3)] });
         state.paths.get_mut(&PATH.next()).expect("its own book").settings =
             GroupSettings::new(&topic, &SettingsPatch::default());
     };

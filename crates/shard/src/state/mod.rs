@@ -9,25 +9,35 @@
 //! 6. The delay timer of each partition is when its messages next fall due of which nobody was told; the delayed messages of
 //!    all partitions are counted.
 //! 7. A dead-letter topic has a source with as many partitions and a group `default`; no path of it has a limit of attempts.
+//! 8. The pinned dead letters of a topic are exactly the sources of its paths' redriven messages, each of one.
+//! 9. A path is idle exactly while it has no members; its idle timer is when it has been so for `expire_idle_ms`.
+//! 10. What is kept is counted: producers' publishes, delayed messages, idempotency keys, facts, and what paths have.
 //!
 //! An image of the state shares what grows with the work: topics and their partitions stand behind `Arc`, so do the
 //! buckets and lines of producers; facts, unsettled messages and runs of settles are persistent collections. What changes
 //! while the image lives is copied first, piece by piece: no step of the loop pays for a whole.
 
+mod check;
+pub mod entries;
+pub(crate) mod pins;
 pub mod timers;
 
 use crate::dead_letter::DEAD_LETTER_GROUP;
 use crate::facts::{FactView, FactWindow};
+use crate::idempotency::Keys;
 use crate::names::{dead_letter_name, source_name};
 use crate::producer::Producers;
+use crate::retention::Kept;
 use crate::schedule::Schedule;
 use crate::settings::{Defaults, GroupSettings, Setting, TopicSettings};
+use entries::Entries;
+use imbl::OrdMap;
 use mortarmq_delivery::{Books, DuePosition, Now, PathPartition};
 use mortarmq_types::{
     Cause, ClusterTime, CommitIndex, DeliveryId, Epoch, LeaseTime, MemberId, Partition, PathId, Position, Seq,
     TopicIncarnation, WallTime,
 };
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use timers::{Place, Timers};
 
@@ -71,10 +81,18 @@ pub struct State {
     pub(crate) delays: Timers<(TopicIncarnation, Partition)>,
     /// Delayed messages of all partitions.
     pub(crate) delayed: u64,
+    /// When paths that nobody uses expire.
+    pub(crate) idle: Timers<PathId>,
+    /// Paths that expired.
+    pub groups_expired: u64,
     /// Members whose leases are still being ended, a bounded number per batch.
     pub(crate) ending: VecDeque<(PathId, MemberId, Cause)>,
     pub(crate) producer_entries: u64,
+    /// What else is kept, and how old it is.
+    pub(crate) entries: Entries,
     pub(crate) partitions_total: usize,
+    /// Partitions of which a pinned record was freed below what is kept, by this batch: its file may go at its end.
+    pub(crate) unpinned: BTreeSet<(TopicIncarnation, Partition)>,
 }
 
 /// One life of a topic.
@@ -93,6 +111,7 @@ pub struct Topic {
     /// Its paths by group name.
     pub paths: BTreeMap<String, PathId>,
     pub(crate) producers: Producers,
+    pub(crate) keys: Keys,
     pub(crate) round_robin: u64,
 }
 
@@ -107,6 +126,10 @@ pub struct PartitionState {
     pub facts: FactWindow,
     /// What was published with a delay and has not fallen due for every path.
     pub schedule: Schedule,
+    /// Dead letters that hold the bytes of a redriven message, each with the path that owes it. Their segments stay.
+    pub(crate) pins: OrdMap<Seq, PathId>,
+    /// What is left of its messages.
+    pub kept: Kept,
 }
 
 /// One consumer group on one topic: a durable obligation.
@@ -122,8 +145,12 @@ pub struct Path {
     pub partitions: Vec<PathPartition>,
     /// Its members.
     pub members: BTreeMap<MemberId, Member>,
+    /// Since when it has none.
+    pub idle_since: Option<ClusterTime>,
     /// The partition that the next `Deliver` looks at first, so that each gets its turn.
     pub(crate) cursor: usize,
+    /// The entries of each partition as they are counted for the shard.
+    pub(crate) counted: Vec<u64>,
 }
 
 /// One consumer's session on a path.
@@ -144,6 +171,19 @@ impl State {
         Now { cluster: self.time, lease: LeaseTime::new(self.time.get() - self.gaps_ms) }
     }
 
+    /// The cluster's initial values; those of this build until its first leader has written them.
+    #[must_use]
+    pub fn defaults(&self) -> &Defaults {
+        self.defaults.as_ref().unwrap_or(&Defaults::BUILD)
+    }
+
+    /// What is kept beside topics and groups, of the `state_entries_max` that there may be: publishes of producers, delayed
+    /// messages, idempotency keys, facts, unsettled messages that paths were offered, and runs of settles.
+    #[must_use]
+    pub fn entries(&self) -> u64 {
+        self.producer_entries + self.delayed + self.entries.keys + self.entries.facts + self.entries.paths
+    }
+
     /// The last applied command, and the term it was applied in.
     #[must_use]
     pub fn position(&self) -> Position {
@@ -156,7 +196,7 @@ impl State {
         if !self.ending.is_empty() {
             return Some(self.time);
         }
-        self.timers.earliest().into_iter().chain(self.delays.earliest()).min()
+        self.timers.earliest().into_iter().chain(self.delays.earliest()).chain(self.idle.earliest()).min()
     }
 
     /// The topic with this name, in any case.
@@ -209,12 +249,12 @@ impl State {
     #[must_use]
     pub fn has_deliverable(&self, path: &Path) -> bool {
         let topic = &self.topics[&path.topic];
-        let limit = path.settings.get(Setting::MaxPassedOver);
+        let rules = path.settings.rules();
         path.partitions.iter().zip(&topic.partitions).any(|(partition, state)| {
             !partition.is_moving()
                 && (partition.ready_messages() > 0
                     || state.schedule.next_after(partition.due_position()).is_some_and(|next| next.at.due <= self.time)
-                    || (partition.position() <= state.last_seq && partition.passed_over() < limit))
+                    || (partition.position() <= state.last_seq && partition.may_offer(&rules)))
         })
     }
 
@@ -223,14 +263,40 @@ impl State {
         self.paths.get_mut(&id)
     }
 
-    /// Sets the timer of one place from what its path has due.
+    /// Sets the timer of one place from what its path has due, and frees the dead letters that it needs no more. Whoever
+    /// changes what a path has in a partition calls it.
     pub(crate) fn retime(&mut self, path: PathId, partition: Partition) {
+        self.unpin_freed(path, partition);
         let due = self
             .paths
             .get(&path)
             .and_then(|found| found.partitions.get(partition.index()))
             .and_then(|found| found.next_due(self.gaps_ms));
         self.timers.set((path, partition), due);
+        self.recount((path, partition));
+    }
+
+    /// Counts what a path has in one partition.
+    fn recount(&mut self, place: Place) {
+        let (id, number) = (place.0, place.1.index());
+        let Some(path) = self.paths.get_mut(&id) else { return };
+        let Some(partition) = path.partitions.get(number) else { return };
+        let now = partition.passed_over() + partition.settled_runs();
+        self.entries.run_ages.set(place, partition.oldest_run());
+        if path.counted.len() < path.partitions.len() {
+            path.counted.resize(path.partitions.len(), 0);
+        }
+        self.entries.paths = self.entries.paths - path.counted[number] + now;
+        path.counted[number] = now;
+    }
+
+    /// Counts no more what a path has in its partitions: it is about to go.
+    pub(crate) fn uncount(&mut self, id: PathId) {
+        let Some(path) = self.paths.get_mut(&id) else { return };
+        self.entries.paths -= std::mem::take(&mut path.counted).iter().sum::<u64>();
+        for number in 0..path.partitions.len() {
+            self.entries.run_ages.set((id, Partition::from_index(number)), None);
+        }
     }
 
     /// Sets the delay timer of a partition.
@@ -243,6 +309,14 @@ impl State {
         self.delays.set((topic, partition), due);
     }
 
+    /// Notes whether a path has members, and sets when it expires. The own book of a dead-letter topic never does.
+    pub(crate) fn retime_idle(&mut self, id: PathId) {
+        let Some(path) = self.paths.get_mut(&id) else { return self.idle.set(id, None) };
+        path.idle_since = if path.members.is_empty() { path.idle_since.or(Some(self.time)) } else { None };
+        let due = path.expires_at().filter(|_| path.counts(&self.topics[&path.topic]));
+        self.idle.set(id, due);
+    }
+
     /// Sets every timer anew. For a gap, which moves every lease deadline and is rare (a restart, a failover, a stall), and
     /// for a state that comes from its image.
     pub(crate) fn retime_all(&mut self) {
@@ -251,6 +325,8 @@ impl State {
         for (id, number) in places {
             self.retime(id, Partition::from_index(number));
         }
+        let paths: Vec<_> = self.paths.keys().copied().collect();
+        paths.into_iter().for_each(|id| self.retime_idle(id));
         let partitions: Vec<_> = self
             .topics
             .iter()
@@ -261,54 +337,15 @@ impl State {
         }
     }
 
-    /// Asserts every numbered invariant of the shard and of all that it holds.
-    ///
-    /// # Panics
-    /// When one does not hold.
-    pub fn check(&self) {
-        assert_eq!(self.names.len(), self.topics.len(), "invariant 1");
-        for (incarnation, topic) in &self.topics {
-            assert_eq!(self.names.get(&topic.name.to_ascii_lowercase()), Some(incarnation), "invariant 1");
-            assert!(topic.paths.iter().all(|(_, path)| self.paths[path].topic == *incarnation), "invariant 1");
-            topic.producers.check();
+    /// Counts what topics keep, in a state that comes from its image.
+    pub(crate) fn recount_topics(&mut self) {
+        for (id, topic) in &self.topics {
+            self.entries.keys += topic.keys.len();
+            self.entries.key_ages.set(*id, topic.keys.oldest());
+            self.entries.producer_ages.set(*id, topic.producers.oldest_filed());
             for (number, partition) in topic.partitions.iter().enumerate() {
-                partition.facts.check(partition.last_seq);
-                partition.schedule.check(partition.last_seq);
-                let place = (*incarnation, Partition::from_index(number));
-                assert_eq!(self.delays.time(place), partition.schedule.next_due(), "invariant 6: {place:?}");
+                self.entries.count_facts((*id, Partition::from_index(number)), 0, partition.facts.len());
             }
-            assert_eq!(dead_letters_fault(topic, &self.topics, &self.names, &self.paths), None, "invariant 7");
-        }
-        assert!(self.topics.keys().all(|incarnation| *incarnation <= self.last_topic), "invariant 2");
-        assert!(self.paths.keys().all(|path| *path <= self.last_path), "invariant 2");
-        for (id, path) in &self.paths {
-            self.check_path(*id, path);
-        }
-        self.timers.check();
-        self.delays.check();
-        let partitions = self.topics.values().flat_map(|topic| &topic.partitions);
-        let delayed: usize = partitions.map(|partition| partition.schedule.len()).sum();
-        assert_eq!(self.delayed, delayed as u64, "invariant 6: delayed messages");
-    }
-
-    fn check_path(&self, id: PathId, path: &Path) {
-        let topic = &self.topics[&path.topic];
-        assert_eq!(topic.paths.get(&path.group), Some(&id), "invariant 1");
-        assert_eq!(path.partitions.len(), topic.partitions.len(), "invariant 1");
-        for (partition, state) in path.partitions.iter().zip(&topic.partitions) {
-            partition.check(state.last_seq);
-            partition.check_delayed(state.schedule.places());
-            let (now, granted_at) = (self.position(), partition.latest_grant());
-            assert!(granted_at <= now, "invariant 2, P10: a lease of {granted_at:?} at {now:?}");
-        }
-        let held: u64 = path.partitions.iter().map(|partition| partition.in_flight()).sum();
-        let pushed: u64 = path.members.values().map(|member| u64::from(member.held_messages)).sum();
-        assert!(pushed <= held, "invariant 3: members hold {pushed} by pushes, {held} are leased");
-        let books = self.books(path);
-        assert_eq!(books.difference(), 0, "P9: {books:?}");
-        for (number, partition) in path.partitions.iter().enumerate() {
-            let place = (id, Partition::from_index(number));
-            assert_eq!(self.timers.time(place), partition.next_due(self.gaps_ms), "invariant 5: {place:?}");
         }
     }
 }
@@ -326,6 +363,15 @@ impl PartitionState {
         // Messages that this path has taken may stay for others, and are looked at one after the other.
         let delayed = if path.delayed() == 0 { None } else { self.schedule.from_seq(path.due_start()).find(skipped) };
         path.floor(self.last_seq, delayed.map(|at| at.seq))
+    }
+
+    /// A sequence below which a path has settled everything: the lowest that was offered or may be delayed, or its position.
+    /// Unlike [`Self::floor`] it looks at a bounded number of messages, and may be too low.
+    #[must_use]
+    pub fn settled_below(&self, path: &PathPartition) -> Seq {
+        let delayed = if path.delayed() == 0 { None } else { self.schedule.from_seq(path.due_start()).next() };
+        let lowest = path.lowest_offered().into_iter().chain(delayed.map(|at| at.seq));
+        lowest.fold(path.position(), Seq::min)
     }
 
     /// How many messages of the schedule are still ahead of a path: owed, and not due for it yet.
@@ -379,11 +425,18 @@ impl Path {
         !(self.group == DEAD_LETTER_GROUP && topic.holds_dead_letters())
     }
 
+    /// When it has been without members for as long as its settings allow.
+    pub(crate) fn expires_at(&self) -> Option<ClusterTime> {
+        let after_ms = self.settings.get(Setting::ExpireIdleMs);
+        self.idle_since.filter(|_| after_ms != 0).map(|since| since.after_ms(after_ms))
+    }
+
     /// The path as such, as an image keeps it beside its partitions.
     pub(crate) fn without_partitions(&self) -> Self {
-        let Self { topic, group, settings, partitions: _, members, cursor } = self;
+        let Self { topic, group, settings, partitions: _, members, idle_since, cursor, counted: _ } = self;
         let (group, settings, members) = (group.clone(), settings.clone(), members.clone());
-        Self { topic: *topic, group, settings, partitions: Vec::new(), members, cursor: *cursor }
+        let (topic, idle_since, cursor) = (*topic, *idle_since, *cursor);
+        Self { topic, group, settings, partitions: Vec::new(), members, idle_since, cursor, counted: Vec::new() }
     }
 
     /// What the path has in one partition, to change it.

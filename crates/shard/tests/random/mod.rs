@@ -3,11 +3,12 @@
 
 use bytes::Bytes;
 use mortarmq_delivery::Fact;
-use mortarmq_shard::command::{CreateTopic, Deliver, EndMember, ResumeMember, Settle};
+use mortarmq_shard::command::{CreateTopic, Deliver, DropDead, EndMember, Letter, Redrive, ResumeMember, Settle};
 use mortarmq_shard::record::NewRecord;
 use mortarmq_shard::{
-    BatchBuilder, Command, Defaults, Grant, JoinGroup, PublishRunBuilder, SeekTarget, Setting, SettingsPatch,
-    SettleItem, SettleKind, Stamp, StartPolicy, State, Stretch, Times,
+    Asked, BatchBuilder, ChangeGroup, ChangeTopic, Command, DefaultKey, Defaults, DefaultsPatch, Grant, IdempotencyKey,
+    JoinGroup, PublishRunBuilder, SeekTarget, Setting, SettingsPatch, SettleItem, SettleKind, Stamp, StartPolicy,
+    State, Stretch, Times, Trim,
 };
 use mortarmq_types::{
     ClusterTime, DeliveryId, KeyHash, MemberId, Partition, PathId, ProducerId, ProducerSeq, Seq, TopicIncarnation,
@@ -48,6 +49,17 @@ fn command(random: &mut Random) -> Command {
     let member = MemberId::new(random.below(4));
     let name = ["orders", "Orders", "parcels", "$no"][usize::try_from(random.below(4)).expect("small")].to_owned();
     match random.below(20) {
+        0 if random.below(4) == 0 => Command::ChangeTopic(ChangeTopic {
+            topic: TopicIncarnation::new(random.below(5)),
+            settings: settings(random, true),
+        }),
+        0 if random.below(20) == 0 => Command::ChangeDefaults(DefaultsPatch {
+            values: vec![
+                (DefaultKey::Setting(Setting::Partitions), 1 + random.below(3)),
+                (DefaultKey::StateEntriesMax, 1000 + random.below(9)),
+            ],
+        }),
+        0 if random.below(3) == 0 => Command::ChangeGroup(ChangeGroup { path, settings: settings(random, false) }),
         0 => Command::CreateTopic(CreateTopic { name, settings: settings(random, true) }),
         1 if random.below(20) == 0 => Command::DeleteTopic { name },
         2 if random.below(20) == 0 => Command::SetDefaults(Defaults {
@@ -93,12 +105,20 @@ fn settings(random: &mut Random, of_topic: bool) -> SettingsPatch {
         if random.below(4) == 0 {
             patch.add(Setting::TtlMs, 1 + random.below(2000));
         }
+        match random.below(4) {
+            0 => patch.add(Setting::RetentionMs, 3_600_000),
+            1 => patch.add(Setting::RetentionBytes, 1 + random.below(9000)),
+            2 => patch.add(Setting::KeepSettled, 0),
+            _ => {}
+        }
     } else if random.below(4) == 0 {
         patch.add(Setting::MaxPassedOver, 1 + random.below(5));
         patch.add(Setting::MaxInFlight, random.below(5));
         patch.add(Setting::LeaseMs, 1000 + random.below(43_199_000));
         patch.add(Setting::Order, random.below(2));
         patch.add(Setting::MaxAttempts, random.below(4));
+        patch.add(Setting::MaxAckedAhead, random.below(4));
+        patch.add(Setting::ExpireIdleMs, random.below(3) * 4000);
     }
     patch
 }
@@ -137,13 +157,13 @@ fn stretch(random: &mut Random) -> Stretch {
 }
 
 fn item(random: &mut Random) -> SettleItem {
-    let kind = match random.below(7) {
+    let kind = match random.below(9) {
         0 => SettleKind::Ack,
         1 => SettleKind::Nack { delay_ms: random.number_32(1000), error: "é".repeat(600) },
         2 => SettleKind::Release,
         3 => SettleKind::Hold { error: "segment damaged".to_owned() },
         4 => SettleKind::Resume,
-        5 => SettleKind::DeadLetter { error: "é".repeat(600) },
+        5..8 => SettleKind::DeadLetter { error: "é".repeat(600) },
         _ => SettleKind::Extend,
     };
     SettleItem {
@@ -170,13 +190,19 @@ fn publish(random: &mut Random, builder: &mut BatchBuilder) {
     if random.below(3) == 0 {
         let first = random.below(30);
         let numbers = first..first + 1 + random.below(5);
-        let records: Vec<_> = numbers.map(|at| ((bytes, 1), record(at * 3 + first % 3), times(random))).collect();
-        run.add_timed_batch(topic, random.partition(), ProducerId::new(first % 3), records.into_iter());
+        let asked = |random: &mut Random| Asked { times: times(random), idempotency_key: idempotency_key(random) };
+        let records: Vec<_> = numbers.map(|at| ((bytes, 1), record(at * 3 + first % 3), asked(random))).collect();
+        run.add_asked_batch(topic, random.partition(), ProducerId::new(first % 3), records.into_iter());
     } else {
         let sizes = (bytes, random.number_32(9));
-        run.add_timed(topic, random.partition(), sizes, &record(random.below(60)), times(random));
+        let asked = Asked { times: times(random), idempotency_key: idempotency_key(random) };
+        run.add_asked(topic, random.partition(), sizes, &record(random.below(60)), asked);
     }
     builder.add_run(&run.take().expect("one was added"));
+}
+
+fn idempotency_key(random: &mut Random) -> Option<IdempotencyKey> {
+    (random.below(4) == 0).then(|| IdempotencyKey::of(&random.below(9).to_be_bytes()))
 }
 
 /// Mostly none; a delay or a life that ends within the history, or never.
@@ -197,7 +223,8 @@ fn publish_next(random: &mut Random, builder: &mut BatchBuilder) {
             if producer == 0 { (0, 0) } else { (producer, number + random.below(2) * random.below(4)) };
         let (producer_id, producer_seq) = (ProducerId::new(producer_id), ProducerSeq::new(producer_seq));
         let record = NewRecord { producer_id, producer_seq, key, has_headers: false, body: b"not looked at" };
-        run.add_timed(topic, random.partition(), (9, 9), &record, times(random));
+        let asked = Asked { times: times(random), idempotency_key: idempotency_key(random) };
+        run.add_asked(topic, random.partition(), (9, 9), &record, asked);
     }
     builder.add_run(&run.take().expect("one was added"));
 }
@@ -229,6 +256,44 @@ fn settle_live(random: &mut Random, state: &State) -> Option<Command> {
     }))
 }
 
+/// Lets messages go, mostly where there are some: as many as may, or up to any place.
+fn trim(random: &mut Random) -> Command {
+    let below = if random.below(2) == 0 { u64::MAX } else { random.number(60) };
+    let topic = TopicIncarnation::new(1 + random.below(4));
+    let partition = Partition::new(u16::try_from(random.below(3)).expect("small"));
+    Command::Trim(Trim { topic, partition, below: Seq::new(below) })
+}
+
+/// Redrives or drops dead letters, if there are any: what a redrive says of them is true, or not far from it.
+fn letters(random: &mut Random, state: &State) -> Command {
+    let dead = state.topics.iter().filter(|(_, topic)| topic.holds_dead_letters());
+    let places: Vec<_> = dead
+        .flat_map(|(id, topic)| (0..).zip(&topic.partitions).map(|(number, found)| (*id, number, found.last_seq)))
+        .filter(|(_, _, last)| *last > Seq::ZERO)
+        .collect();
+    let place = usize::try_from(random.below(places.len().max(1) as u64)).expect("small");
+    let nothing = (TopicIncarnation::new(random.below(9)), 0, Seq::FIRST);
+    let (topic, number, last) = places.get(place).copied().unwrap_or(nothing);
+    let (partition, last) =
+        (if random.below(20) == 0 { random.partition() } else { Partition::new(number) }, last.get());
+    if random.below(2) == 0 {
+        return Command::DropDead(DropDead {
+            topic,
+            partition,
+            seqs: (0..random.below(3)).map(|_| Seq::new(random.number(last + 2))).collect(),
+        });
+    }
+    let letter = |random: &mut Random| Letter {
+        seq: Seq::new(random.number(last + 2)),
+        path: PathId::new(random.below(1 + state.paths.keys().next_back().map_or(0, |path| path.get()))),
+        origin: Seq::new(random.number(12)),
+        delivery: DeliveryId::new(random.number(state.last_delivery.get().clamp(1, 1000))),
+        key_hash: KeyHash::new(random.below(3)),
+        size_bytes: random.number_32(100),
+    };
+    Command::Redrive(Redrive { topic, partition, letters: (0..random.below(40)).map(|_| letter(random)).collect() })
+}
+
 /// Moves a path that exists, if one does.
 fn seek_live(random: &mut Random, state: &State) -> Option<Command> {
     let place = usize::try_from(random.below(state.paths.len().max(1) as u64)).expect("small");
@@ -240,21 +305,30 @@ fn seek_live(random: &mut Random, state: &State) -> Option<Command> {
 pub(crate) fn batch(random: &mut Random, time: &mut u64, state: &State) -> Bytes {
     let mut builder = BatchBuilder::default();
     for _ in 0..random.below(11) {
-        match random.below(25) / 3 {
+        match random.below(27) / 3 {
             0 => publish(random, &mut builder),
             1 => publish_next(random, &mut builder),
             2 => deliver_live(random, state).iter().for_each(|command| builder.add(command)),
             3 => settle_live(random, state).iter().for_each(|command| builder.add(command)),
+            8 if random.below(3) > 0 => builder.add(&trim(random)),
             8 => seek_live(random, state).iter().for_each(|command| builder.add(command)),
             _ => builder.add(&command(random)),
         }
+    }
+    if state.topics.values().any(|topic| topic.holds_dead_letters()) || random.below(9) == 0 {
+        builder.add(&letters(random, state));
     }
     let steps = [0, 1, 300, 500, 900, 5000, 20_000, 90_000_000];
     *time = time.saturating_add(steps[usize::try_from(random.below(8)).expect("small")]);
     let odd = random.below(400) == 0;
     builder.close(Stamp {
         time: ClusterTime::new(if odd { u64::MAX } else { *time }),
-        gap_ms: if random.below(10) == 0 { random.number(5000) } else { 0 },
+        gap_ms: match random.below(10) {
+            0 => random.number(5000),
+            // Nobody could settle or renew in all that time, so no lease ends by it.
+            1 | 2 => u64::MAX,
+            _ => 0,
+        },
         wall: WallTime::new(random.number(9)),
     })
 }

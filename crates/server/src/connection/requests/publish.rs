@@ -2,9 +2,9 @@
 
 use mortarmq_http::Action;
 use mortarmq_node::Failure;
-use mortarmq_shard::Times;
 use mortarmq_shard::record::NewRecord;
 use mortarmq_shard::settings::AGE_MAX_MS;
+use mortarmq_shard::{Asked, IdempotencyKey, Times};
 use mortarmq_types::{ProducerId, ProducerSeq, TopicIncarnation};
 use mortarmq_wire::ops::{Publish, PublishBatch, PublishOptions};
 use mortarmq_wire::{ErrorCode, Op, RecordBody};
@@ -15,34 +15,34 @@ use crate::connection::session::Session;
 /// PUB. Publishes of one read that follow one another become one run.
 pub(crate) fn one(session: &mut Session, frame_bytes: usize, publish: &Publish<'_>) {
     let op = Op::Publish.number();
-    let times = times_of("PUB", &publish.options);
-    let (topic, times) = match times.and_then(|times| Ok((allowed(session, publish.topic_id)?, times))) {
+    let asked = asked_of("PUB", &publish.options);
+    let (topic, asked) = match asked.and_then(|asked| Ok((allowed(session, publish.topic_id)?, asked))) {
         Ok(found) => found,
         Err(failure) => return session.refuse(op, frame_bytes, failure),
     };
     let sizes = sizes(&publish.body);
     let record = record(publish.producer_id, publish.producer_seq, &publish.body);
-    session.run_of(topic).add_timed(topic, publish.partition, sizes, &record, times);
+    session.run_of(topic).add_asked(topic, publish.partition, sizes, &record, asked);
     session.expected.push(op, frame_bytes);
 }
 
 /// PUB_BATCH: one command.
 pub(crate) fn batch(session: &mut Session, frame_bytes: usize, batch: &PublishBatch<'_>) {
     let op = Op::PublishBatch.number();
-    let times = batch.records.iter().map(|record| times_of("PUB_BATCH", &record.options));
-    let times: Result<Vec<Times>, Failure> = times.collect();
-    let (topic, times) = match times.and_then(|times| Ok((allowed(session, batch.topic_id)?, times))) {
+    let asked = batch.records.iter().map(|record| asked_of("PUB_BATCH", &record.options));
+    let asked: Result<Vec<Asked>, Failure> = asked.collect();
+    let (topic, asked) = match asked.and_then(|asked| Ok((allowed(session, batch.topic_id)?, asked))) {
         Ok(found) => found,
         Err(failure) => return session.refuse(op, frame_bytes, failure),
     };
     let numbered = batch.records.iter().zip(numbers(batch.producer_id, batch.first_producer_seq));
     let records: Vec<_> = numbered
-        .zip(times)
-        .map(|((item, producer_seq), times)| {
-            (sizes(&item.body), record(batch.producer_id, producer_seq, &item.body), times)
+        .zip(asked)
+        .map(|((item, producer_seq), asked)| {
+            (sizes(&item.body), record(batch.producer_id, producer_seq, &item.body), asked)
         })
         .collect();
-    session.run_of(topic).add_timed_batch(topic, batch.partition, batch.producer_id, records.into_iter());
+    session.run_of(topic).add_asked_batch(topic, batch.partition, batch.producer_id, records.into_iter());
     session.expected.push(op, frame_bytes);
 }
 
@@ -69,28 +69,23 @@ fn sizes(body: &RecordBody<'_>) -> (u32, u32) {
     (narrow(body.payload_len()), narrow(body.value().len()))
 }
 
-/// The delay and the life that a record asks for; 0 is none, and the topic's. A field that this version does not have is
-/// refused by its name, never ignored.
-fn times_of(op: &str, options: &PublishOptions<'_>) -> Result<Times, Failure> {
-    let refused = |text| Err(Failure::new(ErrorCode::MalformedPayload, text));
-    if options.idempotency_key.is_some() {
-        let text = "idempotency key: idempotency keys are not in this version; leave the field out";
-        return refused(format!("{op} field {text}"));
-    }
+/// The delay, the life and the idempotency key that a record asks for; 0 is none, and the topic's.
+fn asked_of(op: &str, options: &PublishOptions<'_>) -> Result<Asked, Failure> {
     let times = Times { delay_ms: options.delay_ms.unwrap_or(0), ttl_ms: options.ttl_ms.unwrap_or(0) };
     for (field, ms) in [("delay_ms", times.delay_ms), ("ttl_ms", times.ttl_ms)] {
         if ms > AGE_MAX_MS {
-            return refused(format!("{op} field {field} is {ms}, at most {AGE_MAX_MS} (a hundred years) is accepted"));
+            let text = format!("{op} field {field} is {ms}, at most {AGE_MAX_MS} (a hundred years) is accepted");
+            return Err(Failure::new(ErrorCode::MalformedPayload, text));
         }
     }
-    Ok(times)
+    Ok(Asked { times, idempotency_key: options.idempotency_key.map(IdempotencyKey::of) })
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{numbers, times_of};
-    use mortarmq_shard::Times;
+    use super::{asked_of, numbers};
     use mortarmq_shard::settings::AGE_MAX_MS;
+    use mortarmq_shard::{Asked, IdempotencyKey, Times};
     use mortarmq_types::{ProducerId, ProducerSeq};
     use mortarmq_wire::ops::PublishOptions;
 
@@ -105,15 +100,17 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_there_or_out_of_range_is_refused_by_name() {
+    fn what_is_out_of_range_is_refused_by_name() {
         let of = |delay_ms, ttl_ms| PublishOptions { delay_ms, ttl_ms, idempotency_key: None };
-        let text = |options| times_of("PUB", &options).expect_err("it is refused").message;
-        assert_eq!(times_of("PUB", &of(Some(0), None)).expect("no delay"), Times::default());
+        let text = |options| asked_of("PUB", &options).expect_err("it is refused").message;
+        assert_eq!(asked_of("PUB", &of(Some(0), None)).expect("no delay"), Asked::default());
         let most = Times { delay_ms: AGE_MAX_MS, ttl_ms: AGE_MAX_MS };
-        assert_eq!(times_of("PUB", &of(Some(AGE_MAX_MS), Some(AGE_MAX_MS))).expect("in range"), most);
+        let asked = asked_of("PUB", &of(Some(AGE_MAX_MS), Some(AGE_MAX_MS))).expect("in range");
+        assert_eq!(asked, Asked { times: most, idempotency_key: None });
         assert!(text(of(Some(AGE_MAX_MS + 1), None)).starts_with("PUB field delay_ms"));
         assert!(text(of(None, Some(u64::MAX))).starts_with("PUB field ttl_ms"));
         let with_key = PublishOptions { idempotency_key: Some(b"k"), ..PublishOptions::default() };
-        assert!(text(with_key).starts_with("PUB field idempotency key"));
+        let asked = asked_of("PUB", &with_key).expect("a key");
+        assert_eq!(asked.idempotency_key, Some(IdempotencyKey::of(b"k")));
     }
 }

@@ -12,25 +12,25 @@ use crate::state::{PARTITIONS_MAX, Path, Topic};
 use mortarmq_delivery::{Books, Death};
 use mortarmq_types::{Cause, DeliveryId, MemberId, Partition, PathId, Seq, TopicIncarnation};
 
-const DEAD_LETTERS: TopicIncarnation = TopicIncarnation::new(2);
-const OWN_BOOK: PathId = PathId::new(2);
+pub(super) const DEAD_LETTERS: TopicIncarnation = TopicIncarnation::new(2);
+pub(super) const OWN_BOOK: PathId = PathId::new(2);
 
 fn nack(error: &str) -> SettleKind {
     SettleKind::Nack { delay_ms: 1, error: error.to_owned() }
 }
 
-fn reject(error: &str) -> SettleKind {
+pub(super) fn reject(error: &str) -> SettleKind {
     SettleKind::DeadLetter { error: error.to_owned() }
 }
 
-fn copies(effects: Vec<Effect>) -> Vec<CopyEffect> {
+pub(super) fn copies(effects: Vec<Effect>) -> Vec<CopyEffect> {
     let of = |effect| if let Effect::Copy(copy) = effect { Some(*copy) } else { None };
     effects.into_iter().filter_map(of).collect()
 }
 
 impl Bench {
     /// Settles one delivery of a path; what its answer was and what it set off.
-    fn settle_on(
+    pub(super) fn settle_on(
         &mut self,
         path: PathId,
         seq: u64,
@@ -47,32 +47,32 @@ impl Bench {
     }
 
     /// Lets one message die that a consumer rejects; its delivery.
-    fn kill(&mut self, error: &str) -> (DeliveryId, Vec<CopyEffect>) {
+    pub(super) fn kill(&mut self, error: &str) -> (DeliveryId, Vec<CopyEffect>) {
         let lease = self.deliver(MEMBER, 1)[0].leases[0];
         let (code, effects) = self.settle_on(PATH, lease.seq.get(), lease.delivery_id, reject(error));
         assert_eq!(code, SettleCode::Done);
         (lease.delivery_id, copies(effects))
     }
 
-    fn path(&self, id: PathId) -> &Path {
+    pub(super) fn path(&self, id: PathId) -> &Path {
         &self.shard.state().paths[&id]
     }
 
-    fn books_of(&self, id: PathId) -> Books {
+    pub(super) fn books_of(&self, id: PathId) -> Books {
         self.shard.state().books(self.path(id))
     }
 
-    fn topic(&self, id: TopicIncarnation) -> &Topic {
+    pub(super) fn topic(&self, id: TopicIncarnation) -> &Topic {
         &self.shard.state().topics[&id]
     }
 
-    fn deliver_dead(&mut self, member: MemberId) -> Vec<DeliverEffect> {
+    pub(super) fn deliver_dead(&mut self, member: MemberId) -> Vec<DeliverEffect> {
         let grant = Grant::Push { window_messages: 9, window_bytes: 1 << 20 };
         let deliver = Deliver { path: OWN_BOOK, member, grant, max_messages: 9, stretch: None };
         super::delivered(self.run(&[Command::Deliver(deliver)]))
     }
 
-    fn join_dead(&mut self, member: u64) {
+    pub(super) fn join_dead(&mut self, member: u64) {
         let join = JoinGroup {
             topic: DEAD_LETTERS,
             group: DEAD_LETTER_GROUP.to_owned(),
@@ -116,7 +116,7 @@ fn p4_the_command_that_settles_a_dead_message_stores_its_dead_letter() {
         assert_eq!(copy.commit_index, bench.shard.state().commit_index, "the command that settled it");
         let headers = copy.envelope.headers();
         let values: Vec<&str> = headers.iter().map(|(_, value)| value.as_str()).collect();
-        assert_eq!(values, ["orders/billing", "0", "1", "5", "nacked", "no such customer"]);
+        assert_eq!(values, ["orders/billing", "0", "1", "5", "nacked", "no such customer", "5", "1"]);
         let added: usize = headers.iter().map(|(name, value)| name.len() + value.len()).sum();
         assert_eq!(copy.payload_bytes as usize, 10 + added, "its size is its source's and what is added");
     }

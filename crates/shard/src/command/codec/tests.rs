@@ -1,9 +1,12 @@
 //! Commands survive their bytes, and no bytes make decoding panic.
 
 use crate::command::{
-    Batch, BatchBuilder, Command, CreateTopic, Deliver, EndMember, Grant, JoinGroup, PublishRunBuilder, ResumeMember,
-    SeekTarget, Settle, SettleItem, SettleKind, Stamp, StartPolicy, Stretch, Times,
+    Asked, Batch, BatchBuilder, ChangeGroup, ChangeTopic, Command, CreateTopic, Deliver, DropDead, EndMember, Grant,
+    JoinGroup, Letter, PublishRunBuilder, Redrive, ResumeMember, SeekTarget, Settle, SettleItem, SettleKind, Stamp,
+    StartPolicy, Stretch, Times, Trim,
 };
+use crate::defaults::{DefaultKey, DefaultsPatch};
+use crate::idempotency::IdempotencyKey;
 use crate::record::NewRecord;
 use crate::settings::{Defaults, Setting, SettingsPatch};
 use bytes::Bytes;
@@ -18,7 +21,12 @@ fn patch(values: &[(Setting, u64)]) -> SettingsPatch {
     SettingsPatch { values: values.to_vec() }
 }
 
+/// One of each but publishes.
 fn samples() -> Vec<Command> {
+    [others(), letters()].concat()
+}
+
+fn others() -> Vec<Command> {
     let item = |kind| SettleItem {
         partition: Partition::new(3),
         first_seq: Seq::new(9),
@@ -81,7 +89,51 @@ fn samples() -> Vec<Command> {
             member: MemberId::new(77),
             secret_hash: 78,
         }),
+        Command::Trim(Trim { topic: TopicIncarnation::new(1), partition: Partition::new(3), below: Seq::new(41) }),
     ]
+}
+
+/// The commands on single dead letters.
+fn letters() -> Vec<Command> {
+    vec![
+        Command::Redrive(Redrive {
+            topic: TopicIncarnation::new(2),
+            partition: Partition::new(3),
+            letters: vec![Letter {
+                seq: Seq::new(4),
+                path: PathId::new(2),
+                origin: Seq::new(41),
+                delivery: DeliveryId::new(11),
+                key_hash: KeyHash::new(5),
+                size_bytes: 7,
+            }],
+        }),
+        Command::DropDead(DropDead {
+            topic: TopicIncarnation::new(2),
+            partition: Partition::new(3),
+            seqs: vec![Seq::new(4), Seq::new(9)],
+        }),
+    ]
+}
+
+fn changes() -> Vec<Command> {
+    vec![
+        Command::ChangeTopic(ChangeTopic {
+            topic: TopicIncarnation::new(1),
+            settings: patch(&[(Setting::Partitions, 9), (Setting::TtlMs, 60_000)]),
+        }),
+        Command::ChangeGroup(ChangeGroup {
+            path: PathId::new(2),
+            settings: patch(&[(Setting::LeaseMs, 2000), (Setting::Order, 0)]),
+        }),
+        Command::ChangeDefaults(DefaultsPatch {
+            values: vec![(DefaultKey::Setting(Setting::Partitions), 8), (DefaultKey::ProducerWindow, 2048)],
+        }),
+    ]
+}
+
+fn all_samples() -> Vec<Command> {
+    samples().into_iter().chain(changes()).collect()
 }
 
 fn stamp() -> Stamp {
@@ -90,7 +142,7 @@ fn stamp() -> Stamp {
 
 fn batch_of_all() -> Bytes {
     let mut builder = BatchBuilder::default();
-    for command in samples() {
+    for command in all_samples() {
         builder.add(&command);
     }
     let mut run = PublishRunBuilder::default();
@@ -107,7 +159,9 @@ fn batch_of_all() -> Bytes {
     run.add_timed(topic, Partition::ANY, (3, 2), &record(4), Times { delay_ms: 60_000, ttl_ms: 90_000 });
     let late = |number| ((3, 2), record(number), Times { ttl_ms: 7, ..Times::default() });
     run.add_timed_batch(topic, Partition::ANY, ProducerId::new(9), [5].map(late).into_iter());
-    builder.add_run(&run.take().expect("four commands were added"));
+    let once = Asked { idempotency_key: Some(IdempotencyKey::of(b"order-7")), ..Asked::default() };
+    run.add_asked(topic, Partition::ANY, (3, 2), &record(6), once);
+    builder.add_run(&run.take().expect("five commands were added"));
     builder.close(stamp())
 }
 
@@ -125,15 +179,15 @@ fn every_command_survives_its_bytes() {
     let batch = Batch::open(batch_of_all()).expect("a batch");
     assert_eq!(batch.stamp, stamp());
     let commands = read_all(batch_of_all()).expect("commands");
-    assert_eq!(commands[..samples().len()], samples());
-    let Command::Publish(publish) = &commands[samples().len()] else { panic!("a publish follows") };
+    assert_eq!(commands[..all_samples().len()], all_samples());
+    let Command::Publish(publish) = &commands[all_samples().len()] else { panic!("a publish follows") };
     assert_eq!((publish.record.producer_seq.get(), publish.record.payload_bytes), (1, 3));
     crate::record::open_record(&publish.record.record).expect("the record is whole");
-    let Command::PublishBatch(batch) = &commands[samples().len() + 1] else { panic!("a batch publish follows") };
+    let Command::PublishBatch(batch) = &commands[all_samples().len() + 1] else { panic!("a batch publish follows") };
     assert_eq!((batch.records.len(), batch.records[0].times), (2, Times::default()));
-    let Command::Publish(delayed) = &commands[samples().len() + 2] else { panic!("a delayed publish follows") };
+    let Command::Publish(delayed) = &commands[all_samples().len() + 2] else { panic!("a delayed publish follows") };
     assert_eq!(delayed.record.times, Times { delay_ms: 60_000, ttl_ms: 90_000 });
-    let Command::PublishBatch(batch) = &commands[samples().len() + 3] else { panic!("a batch publish follows") };
+    let Command::PublishBatch(batch) = &commands[all_samples().len() + 3] else { panic!("a batch publish follows") };
     assert_eq!(batch.records[0].times, Times { delay_ms: 0, ttl_ms: 7 });
 }
 
@@ -148,7 +202,7 @@ fn p11_times_that_say_nothing_or_are_not_known_are_refused() {
     builder.add_run(&run.take().expect("one"));
     let whole = builder.close(stamp()).to_vec();
     assert!(read_all(whole.clone().into()).is_ok());
-    for (from_end, field, found) in [(17, "flags", 7), (9, "delay_ms", 0), (1, "ttl_ms", 0)] {
+    for (from_end, field, found) in [(17, "flags", 11), (9, "delay_ms", 0), (1, "ttl_ms", 0)] {
         let mut changed = whole.clone();
         let place = whole.len() - from_end;
         changed[place] = u8::try_from(found).expect("small");

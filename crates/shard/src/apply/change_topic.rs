@@ -1,0 +1,86 @@
+//! `ChangeTopic`: other settings for a topic, and more partitions.
+//!
+//! The settings take effect for what happens from then on. Group keys are the defaults of groups made later; those that exist
+//! keep theirs. A topic only ever gets more partitions, and its dead-letter topic grows with it: every group of both owes the
+//! new ones from their first message on. A partition that is added takes a step for each of those groups, and one command adds
+//! as many as its steps allow, but at least one: whoever asked for more asks again, until nothing is left.
+
+use super::create_topic::{FACTS_MAX, empty_partition};
+use crate::command::{ChangeTopic, STEPS_MAX};
+use crate::outcome::{Outcome, Refusal};
+use crate::settings::{Setting, SettingsPatch};
+use crate::state::{PARTITIONS_MAX, PATH_PARTITIONS_MAX, State, Topic, topic_of};
+use mortarmq_delivery::PathPartition;
+use mortarmq_types::{Seq, TopicIncarnation};
+use std::sync::Arc;
+
+pub(super) fn apply(state: &mut State, change: &ChangeTopic) -> Outcome {
+    let Some(topic) = state.topics.get(&change.topic) else { return Outcome::Refused(Refusal::UnknownTopic) };
+    if let Err(refusal) = check(topic, &change.settings) {
+        return Outcome::Refused(refusal);
+    }
+    let (have, dead_letters) = (topic.partitions.len(), state.dead_letters_of(change.topic));
+    let wanted = change.settings.get(Setting::Partitions).map_or(have, |count| usize::try_from(count).unwrap_or(have));
+    if let Err(refusal) = check_room(state, topic, wanted - have) {
+        return Outcome::Refused(refusal);
+    }
+    let groups = topic.paths.len() + dead_letters.map_or(0, |id| state.topics[&id].paths.len());
+    let most = (STEPS_MAX as usize / (groups + 1)).max(1);
+    let partitions = wanted.min(have + most);
+    let topic = topic_of(&mut state.topics, change.topic).expect("looked up above");
+    topic.settings.change(&change.settings);
+    state.partitions_total += partitions - have;
+    grow(state, change.topic, partitions);
+    if let Some(dead_letters) = dead_letters {
+        grow(state, dead_letters, partitions);
+    }
+    Outcome::Changed { is_partial: partitions < wanted }
+}
+
+fn check(topic: &Topic, patch: &SettingsPatch) -> Result<(), Refusal> {
+    if let Some((fixed, _)) = patch.values.iter().find(|(setting, _)| setting.is_fixed()) {
+        return Err(Refusal::Fixed { key: fixed.key() });
+    }
+    let have = topic.partitions.len() as u64;
+    if topic.holds_dead_letters() {
+        if patch.get(Setting::Partitions).is_some_and(|wanted| wanted != have) {
+            return Err(Refusal::DeadLetterPartitions);
+        }
+        if patch.get(Setting::MaxAttempts).is_some_and(|attempts| attempts != 0) {
+            return Err(Refusal::DeadLetterAttempts);
+        }
+    }
+    match patch.get(Setting::Partitions) {
+        Some(asked) if asked < have => Err(Refusal::FewerPartitions { have, asked }),
+        _ => Ok(()),
+    }
+}
+
+/// The limits of the catalog are looked at once, for all that is asked.
+fn check_room(state: &State, topic: &Topic, added: usize) -> Result<(), Refusal> {
+    if added == 0 {
+        return Ok(());
+    }
+    if state.partitions_total + added > PARTITIONS_MAX {
+        return Err(Refusal::CatalogQuota { what: "partitions", limit: PARTITIONS_MAX });
+    }
+    let counted = state.paths.values().filter(|path| path.counts(&state.topics[&path.topic]));
+    let held: usize = counted.map(|path| path.partitions.len()).sum();
+    if held + added * topic.paths.len() > PATH_PARTITIONS_MAX {
+        return Err(Refusal::CatalogQuota { what: "partitions of groups", limit: PATH_PARTITIONS_MAX });
+    }
+    Ok(())
+}
+
+fn grow(state: &mut State, id: TopicIncarnation, partitions: usize) {
+    let topic = topic_of(&mut state.topics, id).expect("looked up by the caller");
+    // All that are new begin as one, as those of a new topic do.
+    topic.partitions.resize(partitions, Arc::new(empty_partition(FACTS_MAX)));
+    topic.settings.change(&SettingsPatch { values: vec![(Setting::Partitions, partitions as u64)] });
+    let paths: Vec<_> = topic.paths.values().copied().collect();
+    for path in paths {
+        let path = state.path_mut(path).expect("invariant 1: a topic refers to its paths");
+        path.partitions.resize_with(partitions, || PathPartition::new(Seq::FIRST));
+        path.counted.resize(partitions, 0);
+    }
+}

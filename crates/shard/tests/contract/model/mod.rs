@@ -1,0 +1,414 @@
+//! The contract as maps and lists, with no cleverness: what `docs/contract.md` and `docs/reference/wire.md` promise, written
+//! from them and not from the code.
+//!
+//! A path knows a pair for every message of its topic. A pair keeps every life it had: the fates of those that are over, and
+//! what stands in the open one. Counters are never kept, only counted. Where the contract leaves a choice (how long a backoff is within its range, how soon an idle producer is forgotten, in which order what dies at
+//! one stamp gets its dead letters), the model checks that the answer is allowed and goes on from it.
+//!
+//! One command is one file and one arm of [`Model::run`].
+
+mod deliver;
+mod effects;
+mod ends;
+mod groups;
+mod moves;
+mod publish;
+mod redrive;
+mod settle;
+mod stamp;
+mod topics;
+
+use mortarmq_shard::{Applied, Command, Defaults, Effect, GroupSettings, Outcome, Setting, TopicSettings};
+use mortarmq_types::{
+    Cause, ClusterTime, DropReason, KeyHash, MemberId, Partition, PathId, ProducerId, TopicIncarnation,
+};
+use std::collections::{BTreeMap, BTreeSet};
+
+pub(crate) use effects::Told;
+
+/// What the model says when an answer is not allowed.
+pub(crate) type Verdict<T = ()> = Result<T, String>;
+
+/// Refuses an answer with a text, unless the condition holds.
+macro_rules! allowed {
+    ($condition:expr, $($text:tt)+) => {
+        if !$condition {
+            return Err(format!($($text)+));
+        }
+    };
+}
+pub(crate) use allowed;
+
+/// Everything that the contract speaks of.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Model {
+    pub(crate) time: u64,
+    pub(crate) gaps: u64,
+    pub(crate) commit_index: u64,
+    pub(crate) last_delivery: u64,
+    pub(crate) last_topic: TopicIncarnation,
+    pub(crate) last_path: PathId,
+    pub(crate) defaults: Option<Defaults>,
+    pub(crate) topics: BTreeMap<TopicIncarnation, Topic>,
+    pub(crate) paths: BTreeMap<PathId, Path>,
+    /// What the ledger has to be told by the command that runs.
+    told: Vec<Told>,
+    /// What died by the command that runs, and has no dead letter yet.
+    deaths: Vec<ends::DeadMessage>,
+    /// Deliveries that ran out at the stamp of this batch.
+    expired_now: BTreeSet<u64>,
+    /// Whether this batch deleted a group.
+    pub(crate) group_went: bool,
+    /// How often each case that matters was met.
+    pub(crate) reached: BTreeMap<&'static str, u64>,
+}
+
+/// One life of a topic.
+#[derive(Clone, Debug)]
+pub(crate) struct Topic {
+    pub(crate) name: String,
+    pub(crate) settings: TopicSettings,
+    pub(crate) partitions: Vec<Messages>,
+    lines: BTreeMap<(Partition, ProducerId), Line>,
+    /// The partition of the last message that was placed in turn.
+    last_turn: Option<u64>,
+}
+
+/// The messages of a partition; the first has sequence 1.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Messages {
+    pub(crate) list: Vec<Message>,
+    /// Of dead letters, where each comes from.
+    pub(crate) origins: BTreeMap<u64, redrive::Origin>,
+    /// What lies below was passed by every path: `Deliver` brings its facts along.
+    pub(crate) known_from: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Message {
+    pub(crate) key: KeyHash,
+    pub(crate) size: u32,
+    /// 0 without delay.
+    pub(crate) due: u64,
+    /// 0 = never.
+    pub(crate) expiry: u64,
+}
+
+/// One line of producer numbers: every publish of it, ever.
+#[derive(Clone, Debug, Default)]
+struct Line {
+    stored: BTreeMap<u64, Stored>,
+    used: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Stored {
+    partition: Partition,
+    seq: u64,
+    content: u64,
+}
+
+/// One consumer group.
+#[derive(Clone, Debug)]
+pub(crate) struct Path {
+    pub(crate) topic: TopicIncarnation,
+    pub(crate) group: String,
+    pub(crate) settings: GroupSettings,
+    pub(crate) partitions: Vec<Obligation>,
+    /// The partition that `Deliver` begins with.
+    turn: usize,
+    /// Members with the hash of their secret.
+    pub(crate) members: BTreeMap<MemberId, u64>,
+}
+
+/// What a path owes in one partition.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Obligation {
+    pub(crate) pairs: BTreeMap<u64, Pair>,
+    /// All below was offered, or skipped because it is delayed.
+    pub(crate) position: u64,
+    /// The highest position ever: what is offered below it is offered once more.
+    pub(crate) offered_to: u64,
+}
+
+/// One message on one path.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Pair {
+    pub(crate) past: Vec<Fate>,
+    pub(crate) open: Option<Open>,
+    /// Every delivery of it, with its cause.
+    pub(crate) deliveries: Vec<(u64, Cause)>,
+    settles: Vec<Settled>,
+}
+
+/// How a life of a pair ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fate {
+    Acked,
+    Dead,
+    Dropped(DropReason),
+}
+
+/// A pair that is not settled.
+#[derive(Clone, Debug)]
+pub(crate) struct Open {
+    /// Whether the path has come by, so that the message stands in its key's queue.
+    pub(crate) offered: bool,
+    /// When it fell due, if it joined late and was not delivered since.
+    pub(crate) due: u64,
+    pub(crate) attempt: u32,
+    pub(crate) cause: Cause,
+    pub(crate) previous: u64,
+    given_back: u64,
+    /// The dead letter that holds its bytes, if it was redriven.
+    pub(crate) source: Option<u64>,
+    pub(crate) stands: Stands,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stands {
+    Waiting,
+    /// Until a moment in this range, both ends included; a comparison finds out which.
+    Scheduled {
+        earliest: u64,
+        latest: u64,
+    },
+    Leased(Lease),
+    Held,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Lease {
+    pub(crate) delivery: u64,
+    pub(crate) member: MemberId,
+    pub(crate) pull: bool,
+    /// In cluster time less all gaps.
+    pub(crate) deadline: u64,
+    /// The command that granted it.
+    pub(crate) granted_at: u64,
+}
+
+/// What a consumer said about a delivery.
+#[derive(Clone, Copy, Debug)]
+struct Settled {
+    delivery: u64,
+    word: Word,
+    at: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Word {
+    Ack,
+    Nack,
+    Release,
+    DeadLetter,
+}
+
+/// What one command was seen to do.
+pub(crate) struct Seen<'a> {
+    outcome: &'a Outcome,
+    effects: Vec<&'a Effect>,
+}
+
+impl Model {
+    /// Applies a batch of commands and checks every answer.
+    pub(crate) fn apply(&mut self, commands: &[Command], applied: &Applied) -> Verdict {
+        allowed!(applied.first_index.get() == self.commit_index + 1, "P10: commands begin at {}", applied.first_index);
+        allowed!(
+            applied.outcomes.len() == commands.len(),
+            "{} outcomes for {} commands",
+            applied.outcomes.len(),
+            commands.len()
+        );
+        let effects = |index| effects::of_command(&applied.effects, index);
+        self.stamp(&applied.stamp);
+        self.account(&effects(self.commit_index)).map_err(|text| format!("at the stamp: {text}"))?;
+        for (command, outcome) in commands.iter().zip(&applied.outcomes) {
+            self.commit_index += 1;
+            let seen = Seen { outcome, effects: effects(self.commit_index) };
+            self.run(command, &seen)
+                .and_then(|()| self.account(&seen.effects))
+                .map_err(|text| format!("{command:?}\n  was answered {outcome:?}: {text}"))?;
+        }
+        Ok(())
+    }
+
+    fn run(&mut self, command: &Command, seen: &Seen<'_>) -> Verdict {
+        match command {
+            Command::SetDefaults(defaults) => {
+                self.defaults.get_or_insert_with(|| defaults.clone());
+                seen.expect(&Outcome::Done)
+            }
+            Command::CreateTopic(create) => self.create_topic(create, seen),
+            Command::DeleteTopic { name } => self.delete_topic(name, seen),
+            Command::Publish(publish) => self.publish(publish, seen),
+            Command::PublishBatch(batch) => self.publish_batch(batch, seen),
+            Command::JoinGroup(join) => self.join(join, seen),
+            Command::EndMember(end) => self.end_member(end, seen),
+            Command::Deliver(deliver) => self.deliver(deliver, seen),
+            Command::Settle(settle) => self.settle(settle, seen),
+            Command::PurgePath { path } => self.purge(*path, seen),
+            Command::SeekPath { path, target } => self.seek(*path, target, seen),
+            Command::DeleteGroup { path } => self.delete_group(*path, seen),
+            Command::ResumeMember(resume) => self.resume(resume, seen),
+            Command::Redrive(redrive) => self.redrive(redrive, seen),
+            Command::DropDead(drop) => self.drop_dead(drop, seen),
+            Command::Trim(_) | Command::ChangeTopic(_) | Command::ChangeGroup(_) | Command::ChangeDefaults(_) => {
+                unreachable!("no history has these")
+            }
+        }
+    }
+
+    /// Notes that a case that matters was met.
+    pub(crate) fn reach(&mut self, what: &'static str) {
+        *self.reached.entry(what).or_default() += 1;
+    }
+
+    /// The newest number of a line; 0 if there is none.
+    pub(crate) fn last_number(&self, topic: TopicIncarnation, to: Partition, producer: ProducerId) -> u64 {
+        let line = self.topics.get(&topic).and_then(|topic| topic.lines.get(&(to, producer)));
+        line.and_then(|line| line.stored.keys().next_back().copied()).unwrap_or(0)
+    }
+
+    /// Cluster time less all gaps, in which leases run.
+    pub(crate) fn lease_time(&self) -> u64 {
+        self.time - self.gaps
+    }
+
+    fn pair_mut(&mut self, path: PathId, number: usize, seq: u64) -> &mut Pair {
+        let path = self.paths.get_mut(&path).expect("the caller knows it");
+        path.partitions[number].pairs.get_mut(&seq).expect("the caller knows it")
+    }
+
+    pub(crate) fn topic_of(&self, path: PathId) -> &Topic {
+        &self.topics[&self.paths[&path].topic]
+    }
+}
+
+impl Seen<'_> {
+    fn expect(&self, outcome: &Outcome) -> Verdict {
+        allowed!(self.outcome == outcome, "expected {outcome:?}");
+        Ok(())
+    }
+}
+
+impl Topic {
+    pub(crate) fn holds_dead_letters(&self) -> bool {
+        self.name.starts_with("$dlq.")
+    }
+}
+
+impl Message {
+    pub(crate) fn has_expired(&self, now: u64) -> bool {
+        self.expiry != 0 && self.expiry <= now
+    }
+}
+
+impl Path {
+    pub(crate) fn get(&self, setting: Setting) -> u64 {
+        self.settings.get(setting)
+    }
+
+    pub(crate) fn keeps_order(&self) -> bool {
+        self.get(Setting::Order) == 1
+    }
+
+    /// What a member holds by pushes: messages and bytes.
+    pub(crate) fn pushed_to(&self, member: MemberId, topic: &Topic) -> (u64, u64) {
+        let mut held = (0, 0);
+        for (obligation, messages) in self.partitions.iter().zip(&topic.partitions) {
+            for (seq, pair) in &obligation.pairs {
+                if pair.lease().is_some_and(|lease| lease.member == member && !lease.pull) {
+                    held.0 += 1;
+                    held.1 += u64::from(messages.get(*seq).size);
+                }
+            }
+        }
+        held
+    }
+}
+
+impl Messages {
+    pub(crate) fn get(&self, seq: u64) -> Message {
+        self.list[usize::try_from(seq - 1).expect("small")]
+    }
+
+    pub(crate) fn last(&self) -> u64 {
+        self.list.len() as u64
+    }
+}
+
+impl Obligation {
+    /// What a new group owes of the messages there are.
+    pub(crate) fn new(start: u64, last: u64) -> Self {
+        let pair = |seq| if seq < start { Pair::default() } else { Pair::owed() };
+        Self { pairs: (1..=last).map(|seq| (seq, pair(seq))).collect(), position: start, offered_to: start }
+    }
+
+    pub(crate) fn open(&self, seq: u64) -> Option<&Open> {
+        self.pairs.get(&seq)?.open.as_ref()
+    }
+
+    /// Every pair that is not settled.
+    pub(crate) fn unsettled(&self) -> impl Iterator<Item = (u64, &Open)> {
+        self.pairs.iter().filter_map(|(seq, pair)| Some((*seq, pair.open.as_ref()?)))
+    }
+
+    pub(crate) fn leases(&self) -> impl Iterator<Item = (u64, Lease)> {
+        self.pairs.iter().filter_map(|(seq, pair)| Some((*seq, pair.lease()?)))
+    }
+
+    pub(crate) fn advance(&mut self, position: u64) {
+        self.position = position;
+        self.offered_to = self.offered_to.max(position);
+    }
+
+    /// How many lives of its pairs ended in one way.
+    pub(crate) fn count(&self, fate: Fate) -> u64 {
+        self.pairs.values().flat_map(|pair| &pair.past).filter(|past| **past == fate).count() as u64
+    }
+
+    /// Lives of its pairs, the open ones included.
+    pub(crate) fn lives(&self) -> u64 {
+        self.pairs.values().map(|pair| pair.past.len() as u64 + u64::from(pair.open.is_some())).sum()
+    }
+}
+
+impl Pair {
+    pub(crate) fn owed() -> Self {
+        Self { open: Some(Open::new()), ..Self::default() }
+    }
+
+    pub(crate) fn lease(&self) -> Option<Lease> {
+        match self.open.as_ref()?.stands {
+            Stands::Leased(lease) => Some(lease),
+            Stands::Waiting | Stands::Scheduled { .. } | Stands::Held => None,
+        }
+    }
+
+    /// Ends the open life.
+    fn end(&mut self, fate: Fate) {
+        self.open = None;
+        self.past.push(fate);
+    }
+}
+
+impl Open {
+    pub(crate) fn new() -> Self {
+        Self {
+            offered: false,
+            due: 0,
+            attempt: 1,
+            cause: Cause::First,
+            previous: 0,
+            given_back: 0,
+            source: None,
+            stands: Stands::Waiting,
+        }
+    }
+}
+
+/// When a message that is published now with this delay falls due; 0 without delay.
+fn due_after(now: u64, delay_ms: u64) -> u64 {
+    if delay_ms == 0 { 0 } else { ClusterTime::new(now).after_ms(delay_ms).get() }
+}

@@ -1,0 +1,259 @@
+//! Publishes: windows of producer numbers (P3), places, delays and lives.
+
+use super::{Line, Message, Model, Seen, Stored, Topic, Verdict, allowed, due_after};
+use mortarmq_shard::command::{Publish, PublishBatch, PublishRecord};
+use mortarmq_shard::{Defaults, Effect, Outcome, Published, Refusal, Setting};
+use mortarmq_types::{Partition, ProducerId, TopicIncarnation};
+use std::collections::BTreeSet;
+
+/// A producer is remembered at least that long after its last publish.
+const IDLE_LEAST_MS: u64 = 600_000;
+
+/// One request, single or batch.
+struct Request<'a> {
+    topic: TopicIncarnation,
+    to: Partition,
+    producer: ProducerId,
+    records: &'a [PublishRecord],
+}
+
+/// Why a publish may be refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Why {
+    Topic,
+    DeadLetters,
+    Partition,
+    TooLarge,
+    Invalid,
+    Gap,
+    Reused,
+    Expired,
+    DelayedFull,
+    Other,
+}
+
+impl Model {
+    pub(super) fn publish(&mut self, publish: &Publish, seen: &Seen<'_>) -> Verdict {
+        let records = std::slice::from_ref(&publish.record);
+        let (topic, to, producer) = (publish.topic, publish.requested, publish.producer_id);
+        let answers = match seen.outcome {
+            Outcome::Published(published) => Ok(std::slice::from_ref(published)),
+            Outcome::Refused(refusal) => Err(refusal),
+            _ => return Err("expected an answer to a publish".to_owned()),
+        };
+        self.answer(&Request { topic, to, producer, records }, answers, seen)
+    }
+
+    pub(super) fn publish_batch(&mut self, batch: &PublishBatch, seen: &Seen<'_>) -> Verdict {
+        let (topic, to, producer) = (batch.topic, batch.requested, batch.producer_id);
+        let answers = match seen.outcome {
+            Outcome::PublishedBatch(published) => Ok(&published[..]),
+            Outcome::Refused(refusal) => Err(refusal),
+            _ => return Err("expected an answer to a batch publish".to_owned()),
+        };
+        self.answer(&Request { topic, to, producer, records: &batch.records }, answers, seen)
+    }
+
+    /// A producer that was idle long enough may be forgotten: then either answer is right.
+    fn answer(&mut self, request: &Request<'_>, answers: Result<&[Published], &Refusal>, seen: &Seen<'_>) -> Verdict {
+        let key = (request.to, request.producer);
+        let idle_ms = self.defaults.as_ref().unwrap_or(&Defaults::BUILD).producer_idle_ms.max(IDLE_LEAST_MS);
+        let line = self.topics.get(&request.topic).and_then(|topic| topic.lines.get(&key));
+        let may_be_gone = line.is_some_and(|line| self.time - line.used >= idle_ms);
+        if !may_be_gone {
+            return self.answer_known(request, answers, seen);
+        }
+        let mut without = self.clone();
+        without.topics.get_mut(&request.topic).expect("it has the line").lines.remove(&key);
+        let known = self.answer_known(request, answers, seen);
+        if known.is_ok() {
+            return known;
+        }
+        without.answer_known(request, answers, seen)?;
+        *self = without;
+        Ok(())
+    }
+
+    fn answer_known(
+        &mut self,
+        request: &Request<'_>,
+        answers: Result<&[Published], &Refusal>,
+        seen: &Seen<'_>,
+    ) -> Verdict {
+        let (must, may) = self.reasons(request);
+        match answers {
+            Err(refusal) => {
+                let why = why(refusal);
+                allowed!(
+                    must.contains(&why) || may.contains(&why),
+                    "P2: refused, but the reasons are {must:?} {may:?}"
+                );
+                Ok(())
+            }
+            Ok(answers) => {
+                allowed!(must.is_empty(), "stored, although {must:?}");
+                self.take_in(request, answers, seen)
+            }
+        }
+    }
+
+    /// Why the request has to be, and may be, refused.
+    fn reasons(&mut self, request: &Request<'_>) -> (BTreeSet<Why>, BTreeSet<Why>) {
+        let (mut must, mut may) = (BTreeSet::new(), BTreeSet::new());
+        let Some(topic) = self.topics.get(&request.topic) else { return (BTreeSet::from([Why::Topic]), may) };
+        if topic.holds_dead_letters() {
+            must.insert(Why::DeadLetters);
+        }
+        if request.to != Partition::ANY && request.to.index() >= topic.partitions.len() {
+            return (BTreeSet::from([Why::Partition, Why::DeadLetters]), may);
+        }
+        let window = u64::from(self.defaults.as_ref().unwrap_or(&Defaults::BUILD).producer_window);
+        let line = topic.lines.get(&(request.to, request.producer)).cloned().unwrap_or_default();
+        let mut last = line.last();
+        let mut edges = Vec::new();
+        for (place, record) in request.records.iter().enumerate() {
+            let number = record.producer_seq.get();
+            if u64::from(record.value_bytes) > topic.settings.get(Setting::MaxMessageBytes) {
+                must.insert(Why::TooLarge);
+            }
+            let before = place.checked_sub(1).map(|before| request.records[before].producer_seq.get());
+            let follows = before.is_none_or(|before| number == before + 1 || (before == 0 && number == 0));
+            if !follows || (number == 0) != (request.producer == ProducerId::ZERO) {
+                must.insert(Why::Invalid);
+            }
+            if number == 0 || request.producer == ProducerId::ZERO {
+                continue;
+            }
+            if number > last {
+                if number == last + 1 {
+                    last = number;
+                } else {
+                    must.insert(if last == 0 { Why::Expired } else { Why::Gap });
+                }
+            } else if number > line.last() {
+                must.insert(Why::Invalid);
+            } else if line.last() - number >= window {
+                must.insert(Why::Expired);
+                edges.push(line.last() - number == window);
+            } else {
+                edges.push(line.last() - number + 1 == window);
+                if line.stored[&number].content != record.content_hash {
+                    must.insert(Why::Reused);
+                }
+            }
+        }
+        if edges.contains(&true) {
+            self.reach("duplicate at the window's edge");
+        }
+        self.delay_reasons(request, &mut must, &mut may);
+        (must, may)
+    }
+
+    /// At least what is not due counts; at most everything that was ever delayed.
+    fn delay_reasons(&self, request: &Request<'_>, must: &mut BTreeSet<Why>, may: &mut BTreeSet<Why>) {
+        let topic = &self.topics[&request.topic];
+        let limit = self.defaults.as_ref().unwrap_or(&Defaults::BUILD).max_delayed_per_partition;
+        let is_new = |record: &&PublishRecord| record.times.delay_ms != 0 && !topic.knows(request, record);
+        let more = request.records.iter().filter(is_new).count() as u64;
+        let counts = topic.partitions.iter().map(|messages| {
+            let delayed = || messages.list.iter().filter(|message| message.due != 0);
+            (delayed().filter(|message| message.due > self.time).count() as u64, delayed().count() as u64)
+        });
+        let (least, most) = counts.fold((u64::MAX, 0), |(least, most), (low, high)| (least.min(low), most.max(high)));
+        if more > 0 && least + 1 > limit {
+            must.insert(Why::DelayedFull);
+        }
+        if more > 0 && most + more > limit {
+            may.insert(Why::DelayedFull);
+        }
+    }
+
+    fn take_in(&mut self, request: &Request<'_>, answers: &[Published], seen: &Seen<'_>) -> Verdict {
+        allowed!(answers.len() == request.records.len(), "{} answers", answers.len());
+        let mut appends = seen.effects.iter().filter_map(|effect| match effect {
+            Effect::Append(append) => Some(append),
+            _ => None,
+        });
+        for (record, answer) in request.records.iter().zip(answers) {
+            let (number, key) = (record.producer_seq.get(), (request.to, request.producer));
+            let topic = self.topics.get_mut(&request.topic).expect("it had no reason to be refused");
+            if let Some(stored) = topic.lines.get(&key).and_then(|line| line.stored.get(&number)) {
+                let first = (stored.partition, stored.seq, true);
+                let found = (answer.partition, answer.seq.get(), answer.deduplicated);
+                allowed!(found == first, "P3: number {number} is {found:?}, at first {first:?}");
+                continue;
+            }
+            allowed!(!answer.deduplicated, "P3: number {number} was never stored");
+            topic.check_place(request.to, record, answer.partition)?;
+            let default_ttl = topic.settings.get(Setting::TtlMs);
+            let ttl = if record.times.ttl_ms == 0 { default_ttl } else { record.times.ttl_ms };
+            let message = Message {
+                key: record.key_hash,
+                size: record.payload_bytes,
+                due: due_after(self.time, record.times.delay_ms),
+                expiry: due_after(self.time, ttl),
+            };
+            let seq = self.store(request.topic, answer.partition, message);
+            allowed!(answer.seq.get() == seq, "P10: sequence {}, expected {seq}", answer.seq);
+            let append = appends.next().ok_or("nothing is appended")?;
+            let found = (append.topic, append.partition, append.seq.get(), append.key_hash, append.payload_bytes);
+            let expected = (request.topic, answer.partition, seq, message.key, message.size);
+            allowed!(found == expected && append.expires_at_ms == message.expiry, "appended {append:?}");
+            if number != 0 {
+                let topic = self.topics.get_mut(&request.topic).expect("looked up above");
+                let line: &mut Line = topic.lines.entry(key).or_default();
+                line.stored.insert(number, Stored { partition: answer.partition, seq, content: record.content_hash });
+                line.used = self.time;
+            }
+        }
+        allowed!(appends.next().is_none(), "P3: more was appended than is answered");
+        Ok(())
+    }
+}
+
+impl Line {
+    fn last(&self) -> u64 {
+        self.stored.last_key_value().map_or(0, |(number, _)| *number)
+    }
+}
+
+impl Topic {
+    fn knows(&self, request: &Request<'_>, record: &PublishRecord) -> bool {
+        let line = self.lines.get(&(request.to, request.producer));
+        line.is_some_and(|line| line.stored.contains_key(&record.producer_seq.get()))
+    }
+
+    /// By request, by key, or each partition in turn.
+    fn check_place(&mut self, to: Partition, record: &PublishRecord, found: Partition) -> Verdict {
+        let partitions = self.partitions.len() as u64;
+        let expected = if to != Partition::ANY {
+            Some(u64::from(to.get()))
+        } else if record.key_hash.is_some() {
+            Some((record.key_hash.get() & 0xFFFF_FFFF) % partitions)
+        } else {
+            let turn = self.last_turn.map(|last| (last + 1) % partitions);
+            self.last_turn = Some(u64::from(found.get()));
+            turn
+        };
+        allowed!(
+            expected.is_none_or(|place| place == u64::from(found.get())),
+            "P8: placed in {found}, not {expected:?}"
+        );
+        Ok(())
+    }
+}
+
+fn why(refusal: &Refusal) -> Why {
+    match refusal {
+        Refusal::UnknownTopic => Why::Topic,
+        Refusal::DeadLetterTopic => Why::DeadLetters,
+        Refusal::UnknownPartition { .. } => Why::Partition,
+        Refusal::TooLarge { .. } => Why::TooLarge,
+        Refusal::SeqInvalid => Why::Invalid,
+        Refusal::SeqGap { .. } => Why::Gap,
+        Refusal::SeqReused { .. } => Why::Reused,
+        Refusal::SeqExpired { .. } => Why::Expired,
+        Refusal::DelayedFull { .. } => Why::DelayedFull,
+        _ => Why::Other,
+    }
+}
