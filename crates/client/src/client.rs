@@ -94,10 +94,11 @@ impl Client {
     ///
     /// # Errors
     /// No server could be reached, or all of them refuse this client. Each is tried once, or again and again for
-    /// [`give_up_after`](crate::ReconnectOptions::give_up_after) if that is set.
+    /// [`give_up_after`](crate::ReconnectOptions::give_up_after) if that is set. With TLS also: its CAs cannot be used, or
+    /// no server shows a certificate of theirs.
     pub async fn connect(options: ClientOptions) -> Result<Self, ClientError> {
         let shared = Arc::new(Shared::new(options.reconnect.clone()));
-        let mut dialer = Dialer::new(options);
+        let mut dialer = Dialer::new(options)?;
         let connected = dialer.connect().await?;
         let handle = Handle { shared: Arc::clone(&shared) };
         tokio::spawn(connection::run(shared, dialer, connected));

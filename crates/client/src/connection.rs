@@ -5,6 +5,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use bytes::{Buf, BytesMut};
+use mortarmq_transport::{Connector, Stream, TlsFault};
 use mortarmq_wire::frame::KEEPALIVE_TIMEOUT_MS;
 use mortarmq_wire::ops::{Connect, ConnectOk};
 use mortarmq_wire::{Op, Outcome, ServerFrame, Split, split_frame};
@@ -21,6 +22,8 @@ use crate::options::ClientOptions;
 #[derive(Debug)]
 pub(crate) struct Dialer {
     options: ClientOptions,
+    /// Speaks TLS, if it is asked for.
+    connector: Option<Connector>,
     /// The server that is tried next: after a failure the one behind it.
     next_server: usize,
     backoff: Backoff,
@@ -29,7 +32,7 @@ pub(crate) struct Dialer {
 /// A connection whose CONNECT was answered OK, and what was read behind that.
 #[derive(Debug)]
 pub(crate) struct Connected {
-    stream: TcpStream,
+    stream: Stream,
     read: BytesMut,
     /// When the broker was last heard.
     heard_at: Instant,
@@ -40,26 +43,47 @@ pub(crate) struct Connected {
 enum DialError {
     /// The broker does not want this client; trying again changes nothing.
     Refused(ServerError),
+    /// TLS on one side only, or another certificate. Somebody has to change that, on whichever side.
+    Tls {
+        reason: String,
+        remedy: &'static str,
+    },
     Failed(String),
 }
 
+impl DialError {
+    /// The reason with the server in front, except for a refusal, which is the broker's own text.
+    fn at(self, server: &str) -> Self {
+        match self {
+            Self::Refused(error) => Self::Refused(error),
+            Self::Tls { reason, remedy } => Self::Tls { reason: format!("{server}: {reason}"), remedy },
+            Self::Failed(reason) => Self::Failed(format!("{server}: {reason}")),
+        }
+    }
+}
+
 impl Dialer {
-    pub(crate) fn new(options: ClientOptions) -> Self {
-        Self { backoff: Backoff::new(&options.reconnect), next_server: 0, options }
+    pub(crate) fn new(options: ClientOptions) -> Result<Self, ClientError> {
+        let connector = options.tls.as_ref().map(|tls| Connector::new(&tls.roots)).transpose();
+        let connector = connector.map_err(|error| ClientError::Tls { reason: chain(&error), remedy: ROOTS_REMEDY })?;
+        Ok(Self { backoff: Backoff::new(&options.reconnect), next_server: 0, connector, options })
     }
 
     /// Opens the first connection: each server once, and again until `give_up_after` if that is set.
     pub(crate) async fn connect(&mut self) -> Result<Connected, ClientError> {
         let started = Instant::now();
         loop {
-            let reason = match self.round().await {
+            let failed = match self.round().await {
                 Ok(connected) => return Ok(connected),
                 Err(DialError::Refused(error)) => return Err(Box::new(error).into()),
-                Err(DialError::Failed(reason)) => reason,
+                Err(DialError::Tls { reason, remedy }) => ClientError::Tls { reason, remedy },
+                Err(DialError::Failed(reason)) => {
+                    ClientError::Unreachable { servers: self.options.servers.join(", "), reason }
+                }
             };
             let give_up_after = self.options.reconnect.give_up_after.unwrap_or_default();
             if started.elapsed() >= give_up_after {
-                return Err(ClientError::Unreachable { servers: self.options.servers.join(", "), reason });
+                return Err(failed);
             }
             sleep(self.backoff.next_wait()).await;
         }
@@ -73,7 +97,8 @@ impl Dialer {
             let reason = match self.round().await {
                 Ok(connected) => return Ok(connected),
                 Err(DialError::Refused(error)) => return Err(Box::new(error).into()),
-                Err(DialError::Failed(reason)) => reason,
+                // A broker whose certificate is being changed is not given up sooner than one that is away.
+                Err(DialError::Tls { reason, .. } | DialError::Failed(reason)) => reason,
             };
             let waited = lost_at.elapsed();
             if self.options.reconnect.give_up_after.is_some_and(|limit| waited >= limit) {
@@ -82,28 +107,26 @@ impl Dialer {
         }
     }
 
-    /// Tries each server once. Refused only if every one of them refuses.
+    /// Tries each server once. Refused only if every one of them refuses; else the last other reason.
     async fn round(&mut self) -> Result<Connected, DialError> {
         let mut refused = None;
         let mut failed = None;
         for _ in 0..self.options.servers.len() {
             let server = &self.options.servers[self.next_server % self.options.servers.len()];
-            let attempt = timeout(self.options.connect_timeout, open(server, &self.options)).await;
-            let error = match attempt {
+            let opening = open(server, &self.options, self.connector.as_ref());
+            let error = match timeout(self.options.connect_timeout, opening).await {
                 Ok(Ok(connected)) => return Ok(connected),
                 Ok(Err(error)) => error,
-                Err(_) => DialError::Failed(format!("{server}: no answer for {:?}", self.options.connect_timeout)),
+                Err(_) => DialError::Failed(format!("no answer for {:?}", self.options.connect_timeout)),
             };
+            let error = error.at(server);
             self.next_server = self.next_server.wrapping_add(1);
             match error {
-                DialError::Refused(error) => refused = Some(error),
-                DialError::Failed(reason) => failed = Some(reason),
+                DialError::Refused(_) => refused = Some(error),
+                DialError::Tls { .. } | DialError::Failed(_) => failed = Some(error),
             }
         }
-        Err(match (failed, refused) {
-            (None, Some(error)) => DialError::Refused(error),
-            (reason, _) => DialError::Failed(reason.unwrap_or_else(|| "no address is given".to_owned())),
-        })
+        Err(failed.or(refused).unwrap_or_else(|| DialError::Failed("no address is given".to_owned())))
     }
 }
 
@@ -147,34 +170,66 @@ impl Drop for Ending {
 }
 
 /// Connects to one server and introduces the client.
-async fn open(server: &str, options: &ClientOptions) -> Result<Connected, DialError> {
-    let told = |error: &dyn std::fmt::Display| DialError::Failed(format!("{server}: {error}"));
-    let mut stream = TcpStream::connect(server).await.map_err(|error| told(&error))?;
+async fn open(server: &str, options: &ClientOptions, connector: Option<&Connector>) -> Result<Connected, DialError> {
+    let told = |error: &dyn std::fmt::Display| DialError::Failed(error.to_string());
+    let socket = TcpStream::connect(server).await.map_err(|error| told(&error))?;
     // Frames are gathered here already; waiting for more in the kernel only adds delay.
-    stream.set_nodelay(true).map_err(|error| told(&error))?;
+    socket.set_nodelay(true).map_err(|error| told(&error))?;
+    let mut stream = match connector {
+        None => Stream::plain(socket),
+        Some(connector) => secured(connector, socket, server).await.map_err(|error| tls_error(&error))?,
+    };
     let mut write = BytesMut::new();
     let name = &options.name[..options.name.floor_char_boundary(usize::from(u8::MAX))];
     let connect = Connect { token: &options.token, client_name: name.as_bytes() };
     connect.encode(&mut write).map_err(|error| told(&error))?;
     stream.write_all(&write).await.map_err(|error| told(&error))?;
+    stream.flush().await.map_err(|error| told(&error))?;
     let mut read = BytesMut::with_capacity(READ_CHUNK);
     loop {
-        if let Some(consumed) = introduced(&read).map_err(|error| match error {
-            DialError::Failed(reason) => told(&reason),
-            refused @ DialError::Refused(_) => refused,
-        })? {
+        if let Some(consumed) = introduced(&read)? {
             read.advance(consumed);
             return Ok(Connected { stream, read, heard_at: Instant::now() });
         }
-        if stream.read_buf(&mut read).await.map_err(|error| told(&error))? == 0 {
+        if stream.read_buf(&mut read).await.map_err(|error| tls_error(&error))? == 0 {
             return Err(told(&"the connection was closed before CONNECT was answered"));
         }
     }
 }
 
+/// A stream whose peer has shown that it is the server of this address.
+async fn secured(connector: &Connector, socket: TcpStream, server: &str) -> io::Result<Stream> {
+    let host = server.rsplit_once(':').map_or(server, |(host, _)| host);
+    let mut stream = connector.connect(socket, host)?;
+    stream.handshake().await?;
+    Ok(stream)
+}
+
+/// What TLS did not go on with has its own remedy.
+fn tls_error(error: &io::Error) -> DialError {
+    match TlsFault::of(error) {
+        Some(TlsFault::NotTls) => {
+            DialError::Tls { reason: "the broker does not speak TLS here".to_owned(), remedy: NO_TLS_REMEDY }
+        }
+        Some(fault @ TlsFault::Certificate { .. }) => {
+            DialError::Tls { reason: fault.to_string(), remedy: CERTIFICATE_REMEDY }
+        }
+        Some(TlsFault::Broken { .. }) | None => DialError::Failed(error.to_string()),
+    }
+}
+
+/// An error with its causes.
+fn chain(error: &dyn std::error::Error) -> String {
+    error.source().map_or_else(|| error.to_string(), |cause| format!("{error}: {}", chain(cause)))
+}
+
 /// Looks for the answer to CONNECT. Returns how many bytes it takes once it is there.
 fn introduced(read: &[u8]) -> Result<Option<usize>, DialError> {
     let failed = |error: &dyn std::fmt::Display| DialError::Failed(error.to_string());
+    // An alert: it speaks TLS, and CONNECT was none.
+    if read.starts_with(&TLS_ALERT) {
+        return Err(DialError::Tls { reason: "the broker speaks TLS here".to_owned(), remedy: WITH_TLS_REMEDY });
+    }
     let Split::Frame { op, payload, consumed } = split_frame(read).map_err(|error| failed(&error))? else {
         return Ok(None);
     };
@@ -200,11 +255,12 @@ async fn serve(shared: &Shared, connected: &mut Connected) -> Result<(), String>
         let turn = write_out(shared, stream, &mut write)?;
         if turn.is_finished && write.is_empty() {
             // All is answered; how the peer takes the end does not matter any more.
-            let _ = stream.shutdown().await;
+            let _ = timeout(CLOSE_TIME, stream.shutdown()).await;
             return Ok(());
         }
         arm(timer.as_mut(), turn.deadline.min(*heard_at + SILENCE));
-        let interest = if write.is_empty() { Interest::READABLE } else { Interest::READABLE | Interest::WRITABLE };
+        let has_more = !write.is_empty() || stream.wants_write();
+        let interest = if has_more { Interest::READABLE | Interest::WRITABLE } else { Interest::READABLE };
         tokio::select! {
             ready = stream.ready(interest) => {
                 if ready.map_err(|error| error.to_string())?.is_readable() {
@@ -225,7 +281,11 @@ async fn serve(shared: &Shared, connected: &mut Connected) -> Result<(), String>
 }
 
 /// Writes what there is until the socket takes no more, many frames at a time.
-fn write_out(shared: &Shared, stream: &TcpStream, write: &mut BytesMut) -> Result<Turn, String> {
+fn write_out(shared: &Shared, stream: &mut Stream, write: &mut BytesMut) -> Result<Turn, String> {
+    match stream.try_flush() {
+        Err(error) if error.kind() != io::ErrorKind::WouldBlock => return Err(error.to_string()),
+        _ => {}
+    }
     loop {
         while !write.is_empty() {
             match stream.try_write(write) {
@@ -246,7 +306,7 @@ fn write_out(shared: &Shared, stream: &TcpStream, write: &mut BytesMut) -> Resul
 }
 
 /// Reads a chunk and lets the engine take the frames that are whole.
-fn read_in(shared: &Shared, stream: &TcpStream, read: &mut BytesMut, heard_at: &mut Instant) -> Result<(), String> {
+fn read_in(shared: &Shared, stream: &mut Stream, read: &mut BytesMut, heard_at: &mut Instant) -> Result<(), String> {
     if read.capacity() - read.len() < READ_CHUNK / 4 {
         read.reserve(READ_CHUNK);
     }
@@ -269,6 +329,15 @@ fn arm(timer: Pin<&mut Sleep>, deadline: Instant) {
     }
 }
 
+const ROOTS_REMEDY: &str = "give a PEM file with the CA that issued the broker's certificate";
+const NO_TLS_REMEDY: &str = "connect without TLS (command line: no --tls-ca or MORTARMQ_TLS_CA), or give the broker a certificate (tls_cert, tls_key)";
+const CERTIFICATE_REMEDY: &str =
+    "give the CA that issued it (command line: --tls-ca FILE), and reach the broker by a name that it has";
+const WITH_TLS_REMEDY: &str = "connect with TLS, and the CA of the broker (command line: --tls-ca FILE)";
+/// How every alert of TLS begins.
+const TLS_ALERT: [u8; 2] = [21, 3];
+/// How long the announcement of the end may take.
+const CLOSE_TIME: Duration = Duration::from_secs(1);
 /// How much is read at once.
 const READ_CHUNK: usize = 256 * 1024;
 /// A connection that held so long was a good one, so the next is tried without a long wait. One that is closed as
@@ -280,12 +349,22 @@ const SILENCE: Duration = Duration::from_millis(KEEPALIVE_TIMEOUT_MS);
 #[cfg(test)]
 mod tests {
     use bytes::BytesMut;
+    use mortarmq_transport::Stream;
     use tokio::net::{TcpListener, TcpStream};
     use tokio::time::Instant;
 
-    use super::{Connected, SILENCE, serve};
+    use super::{Connected, DialError, SILENCE, introduced, serve};
     use crate::engine::Shared;
     use crate::options::ReconnectOptions;
+
+    #[test]
+    fn an_alert_of_tls_in_place_of_an_answer_says_what_to_do() {
+        for read in [&[21, 3, 3, 0, 2, 2, 10][..], &[21, 3]] {
+            let Err(DialError::Tls { remedy, .. }) = introduced(read) else { panic!("{read:?}") };
+            assert!(remedy.contains("--tls-ca"), "{remedy}");
+        }
+        assert!(matches!(introduced(&[21]), Ok(None)), "it may still be a frame");
+    }
 
     #[tokio::test]
     async fn a_connection_is_given_up_when_the_broker_was_silent_for_45_s() {
@@ -294,7 +373,7 @@ mod tests {
         let shared = Shared::new(ReconnectOptions::default());
         shared.with(|engine| engine.connected(Instant::now()));
         let heard_at = Instant::now().checked_sub(SILENCE).expect("the machine is up for 45 s");
-        let mut connected = Connected { stream, read: BytesMut::new(), heard_at };
+        let mut connected = Connected { stream: Stream::plain(stream), read: BytesMut::new(), heard_at };
         let reason = serve(&shared, &mut connected).await.expect_err("nobody answers");
         assert_eq!(reason, "the broker was silent for 45s");
     }

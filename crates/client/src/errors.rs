@@ -23,6 +23,14 @@ pub enum ClientError {
         /// Why the last attempt failed.
         reason: String,
     },
+    /// TLS is not to be had with this broker as it is asked for: its certificate, the given CAs, or no TLS at all there.
+    #[error("{reason} (nothing was sent); {remedy}")]
+    Tls {
+        /// What is wrong.
+        reason: String,
+        /// What to do.
+        remedy: &'static str,
+    },
     /// The connection was lost and could not be opened again in the time allowed.
     #[error("no connection for {waited:?}, last: {reason} ({}); {}", told(*outcome), repeat_hint(*outcome))]
     GaveUp {
@@ -72,7 +80,9 @@ impl ClientError {
     pub fn outcome(&self) -> Outcome {
         match self {
             Self::Server(error) => error.outcome,
-            Self::Invalid(_) | Self::Unreachable { .. } | Self::IdentityEnded { .. } => Outcome::Refused,
+            Self::Invalid(_) | Self::Unreachable { .. } | Self::Tls { .. } | Self::IdentityEnded { .. } => {
+                Outcome::Refused
+            }
             Self::GaveUp { outcome, .. } | Self::Closed { outcome } | Self::TopicGone { outcome, .. } => *outcome,
             Self::BadAnswer { .. } => Outcome::Unknown,
         }
@@ -85,6 +95,7 @@ impl ClientError {
             Self::Server(error) => error.retry_helps(),
             Self::Unreachable { .. } | Self::GaveUp { .. } => true,
             Self::Invalid(_)
+            | Self::Tls { .. }
             | Self::Closed { .. }
             | Self::TopicGone { .. }
             | Self::IdentityEnded { .. }
@@ -105,6 +116,7 @@ impl ClientError {
             Self::Server(error) => Some(error),
             Self::Invalid(_)
             | Self::Unreachable { .. }
+            | Self::Tls { .. }
             | Self::GaveUp { .. }
             | Self::Closed { .. }
             | Self::TopicGone { .. }
@@ -125,6 +137,7 @@ impl ClientError {
             Self::TopicGone { topic, .. } => Self::TopicGone { topic, outcome },
             other @ (Self::Invalid(_)
             | Self::Unreachable { .. }
+            | Self::Tls { .. }
             | Self::IdentityEnded { .. }
             | Self::BadAnswer { .. }) => other,
         }

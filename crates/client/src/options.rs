@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use mortarmq_transport::Roots;
 use mortarmq_wire::ops::StartPolicy;
 
 /// How a client reaches the broker.
@@ -11,6 +12,8 @@ pub struct ClientOptions {
     pub servers: Vec<String>,
     /// The token; empty where the broker asks for none.
     pub token: Vec<u8>,
+    /// TLS, where the broker speaks it; `None` speaks it never.
+    pub tls: Option<TlsOptions>,
     /// What the client calls itself in the broker's logs; cut to 255 bytes.
     pub name: String,
     /// How long one attempt to connect may take, its CONNECT included.
@@ -24,6 +27,7 @@ impl Default for ClientOptions {
         Self {
             servers: vec!["127.0.0.1:7188".to_owned()],
             token: Vec::new(),
+            tls: None,
             name: "mortarmq-client".to_owned(),
             connect_timeout: Duration::from_secs(5),
             reconnect: ReconnectOptions::default(),
@@ -38,11 +42,19 @@ impl std::fmt::Debug for ClientOptions {
             .debug_struct("ClientOptions")
             .field("servers", &self.servers)
             .field("token_bytes", &self.token.len())
+            .field("tls", &self.tls)
             .field("name", &self.name)
             .field("connect_timeout", &self.connect_timeout)
             .field("reconnect", &self.reconnect)
             .finish()
     }
+}
+
+/// How TLS is spoken. The certificate of a server has to name the host of its address.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TlsOptions {
+    /// The CAs of which one has to have issued the certificate of the broker.
+    pub roots: Roots,
 }
 
 /// Waiting between attempts, with jitter, so that the clients of a restarted broker do not come all at once.

@@ -2,21 +2,41 @@
 
 use std::time::Duration;
 
+use mortarmq_transport::TlsFault;
 use mortarmq_wire::{ErrorCode, Outcome};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
 use crate::errors::Failure;
+use crate::tls::TlsArgs;
 
 /// Where the operator routes are.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct AdminArgs {
-    /// Where the broker answers operators
-    #[arg(long, env = "MORTARMQ_ADMIN", default_value = "http://127.0.0.1:7190", value_name = "URL", value_parser = url)]
+    /// Where the broker answers operators; https:// where --tls-ca is given
+    #[arg(long, env = "MORTARMQ_ADMIN", default_value = "127.0.0.1:7190", value_name = "URL", value_parser = url)]
     pub(crate) admin: String,
     /// Token, where the broker asks for one
     #[arg(long, env = "MORTARMQ_TOKEN", hide_env_values = true, value_name = "TOKEN")]
     pub(crate) token: Option<String>,
+    #[command(flatten)]
+    pub(crate) tls: TlsArgs,
+}
+
+impl AdminArgs {
+    /// The address with its scheme.
+    fn base(&self) -> Result<String, Failure> {
+        if self.admin.starts_with("https://") && !self.tls.is_given() {
+            let what = format!("{} needs to know whom to trust", self.admin);
+            return Err(Failure::arguments(what, "give the CA of the broker: --tls-ca FILE      (or --tls-ca system)"));
+        }
+        let scheme = match self.admin.contains("://") {
+            true => "",
+            false if self.tls.is_given() => "https://",
+            false => "http://",
+        };
+        Ok(format!("{scheme}{}", self.admin))
+    }
 }
 
 /// Asks the operator routes of one broker.
@@ -47,17 +67,25 @@ enum Method<'a> {
 
 impl Admin {
     /// A client of the routes at this address.
-    pub(crate) fn new(args: &AdminArgs) -> Self {
+    ///
+    /// # Errors
+    /// Bad arguments, when TLS is asked for and cannot be had with them.
+    pub(crate) fn new(args: &AdminArgs) -> Result<Self, Failure> {
         Self::waiting(args, Some(ANSWER_LIMIT))
     }
 
     /// As [`Admin::new`], for a change that takes as long as it takes.
-    pub(crate) fn patient(args: &AdminArgs) -> Self {
+    ///
+    /// # Errors
+    /// As [`Admin::new`].
+    pub(crate) fn patient(args: &AdminArgs) -> Result<Self, Failure> {
         Self::waiting(args, None)
     }
 
-    fn waiting(args: &AdminArgs, limit: Option<Duration>) -> Self {
+    fn waiting(args: &AdminArgs, limit: Option<Duration>) -> Result<Self, Failure> {
+        let base = args.base()?;
         let agent = ureq::Agent::config_builder()
+            .tls_config(args.tls.config()?.unwrap_or_default())
             .http_status_as_error(false)
             .timeout_global(limit)
             .timeout_connect(Some(ANSWER_LIMIT))
@@ -65,7 +93,7 @@ impl Admin {
             .proxy(None)
             .build()
             .new_agent();
-        Self { agent, base: args.admin.clone(), token: args.token.clone() }
+        Ok(Self { agent, base, token: args.token.clone() })
     }
 
     /// Asks for a JSON answer.
@@ -183,7 +211,7 @@ impl Admin {
         if status.is_success() {
             return Ok(Ok(text));
         }
-        let mut refusal: Refusal = serde_json::from_str(&text).unwrap_or_default();
+        let mut refusal = Refusal::read(&text);
         refusal.status = status.as_u16();
         Ok(Err(refusal))
     }
@@ -204,6 +232,24 @@ impl Admin {
     }
 
     fn unreachable(&self, error: &ureq::Error) -> Failure {
+        let fault = if let ureq::Error::Io(error) = error { TlsFault::of(error) } else { None };
+        match fault {
+            Some(TlsFault::NotTls) => {
+                let what = format!("{} does not speak TLS", self.base);
+                return Failure::unreachable(
+                    what,
+                    "ask it with http://, or give the broker a certificate (tls_cert, tls_key)",
+                );
+            }
+            Some(fault @ TlsFault::Certificate { .. }) => {
+                let what = format!("no answer from {}: {fault}", self.base);
+                return Failure::unreachable(
+                    what,
+                    "give the CA that issued it: --tls-ca FILE, and ask the broker by a name that it has",
+                );
+            }
+            Some(TlsFault::Broken { .. }) | None => {}
+        }
         let what = format!("no answer from {}: {error}", self.base);
         Failure::unreachable(what, "start a broker: mortarmq serve --dev      (or say where it is: --admin URL)")
     }
@@ -235,6 +281,15 @@ struct Refusal {
 }
 
 impl Refusal {
+    /// What is no answer of an operator route may still say in its first line what is wrong.
+    fn read(text: &str) -> Self {
+        serde_json::from_str(text).unwrap_or_else(|_| {
+            let line = text.lines().next().unwrap_or_default();
+            let is_text = line.len() <= MAX_LINE_BYTES && !line.starts_with('<');
+            Self { error: if is_text { line.to_owned() } else { String::new() }, ..Self::default() }
+        })
+    }
+
     fn code(&self) -> Option<ErrorCode> {
         ErrorCode::from_name(&self.code)
     }
@@ -260,18 +315,18 @@ struct Named {
     name: String,
 }
 
-/// Reads the address of operator routes; `http://` may be left out.
+/// Reads the address of operator routes. Its scheme may be left out: it follows from whether TLS is asked for.
 ///
 /// # Errors
 /// A text for the user when nothing can be asked there.
 fn url(text: &str) -> Result<String, String> {
     let base = text.trim_end_matches('/');
-    let base = if base.contains("://") { base.to_owned() } else { format!("http://{base}") };
-    let uri: ureq::http::Uri = base.parse().map_err(|error| format!("is no URL ({error})"))?;
-    if uri.scheme_str() != Some("http") {
-        return Err("only http:// can be asked".to_owned());
+    let full = if base.contains("://") { base.to_owned() } else { format!("http://{base}") };
+    let uri: ureq::http::Uri = full.parse().map_err(|error| format!("is no URL ({error})"))?;
+    match uri.scheme_str() {
+        Some("http" | "https") => Ok(base.to_owned()),
+        _ => Err("only http:// and https:// can be asked".to_owned()),
     }
-    Ok(base)
 }
 
 /// One path segment with everything but unreserved characters as `%XX`.
@@ -289,6 +344,8 @@ fn encoded(segment: &str) -> String {
 
 /// Longer than any answer takes that a broker still means to give.
 const ANSWER_LIMIT: Duration = Duration::from_secs(20);
+/// A page of somebody else is not shown.
+const MAX_LINE_BYTES: usize = 200;
 /// A peek of large messages is the largest answer.
 const MAX_ANSWER_BYTES: u64 = 256 * 1024 * 1024;
 
@@ -296,16 +353,41 @@ const MAX_ANSWER_BYTES: u64 = 256 * 1024 * 1024;
 mod tests {
     use mortarmq_wire::Outcome;
 
-    use super::{Refusal, encoded, url};
+    use clap::Parser;
+
+    use super::{AdminArgs, Refusal, encoded};
 
     #[test]
     fn url_is_completed_or_refused() {
+        let base = |text: &str, ca: &[&str]| {
+            let args = [&["mortarmq", "--admin", text][..], ca].concat();
+            let args = Asked::try_parse_from(args).map_err(|error| error.to_string())?;
+            args.admin.base().map_err(|_| "arguments".to_owned())
+        };
         for text in ["127.0.0.1:7190", "http://127.0.0.1:7190", "http://127.0.0.1:7190/"] {
-            assert_eq!(url(text).as_deref(), Ok("http://127.0.0.1:7190"));
+            assert_eq!(base(text, &[]).as_deref(), Ok("http://127.0.0.1:7190"));
         }
+        for text in ["127.0.0.1:7190", "https://127.0.0.1:7190", "https://127.0.0.1:7190/"] {
+            assert_eq!(base(text, &["--tls-ca", "ca.pem"]).as_deref(), Ok("https://127.0.0.1:7190"));
+        }
+        // Whoever writes the scheme means it.
+        assert_eq!(base("http://a:1", &["--tls-ca", "ca.pem"]).as_deref(), Ok("http://a:1"));
         for text in ["", "a b", "https://127.0.0.1:7190", "ftp://host"] {
-            assert!(url(text).is_err(), "{text}");
+            assert!(base(text, &[]).is_err(), "{text}");
         }
+    }
+
+    #[derive(clap::Parser)]
+    struct Asked {
+        #[command(flatten)]
+        admin: AdminArgs,
+    }
+
+    #[test]
+    fn what_is_no_json_is_told_by_its_first_line() {
+        assert_eq!(Refusal::read("this speaks TLS only\n").error, "this speaks TLS only");
+        assert_eq!(Refusal::read("<html>\n").error, "");
+        assert_eq!(Refusal::read("{\"error\":\"no\"}").error, "no");
     }
 
     #[test]

@@ -11,6 +11,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::admin::AdminArgs;
 use crate::errors::Failure;
+use crate::tls::TlsArgs;
 
 /// A running node. It ends with this value at the latest.
 pub(crate) struct ChildNode {
@@ -75,7 +76,7 @@ impl ChildNode {
 
     /// How to ask its operator routes.
     pub(crate) fn admin_args(&self) -> AdminArgs {
-        AdminArgs { admin: self.admin.clone(), token: None }
+        AdminArgs { admin: self.admin.clone(), token: None, tls: TlsArgs::default() }
     }
 
     fn wait_until_ready(&mut self, stdout: impl std::io::Read + Send + 'static, log: &Path) -> Result<(), Failure> {

@@ -140,6 +140,18 @@ const fn told_outcome(outcome: Outcome) -> &'static str {
     }
 }
 
+/// An error with its causes, in one line: only here, at the edge, the chain is printed.
+pub(crate) fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        text.push_str(&format!(": {cause}"));
+        source = cause.source();
+    }
+    // A parser's error draws its place in the file over several lines.
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
 #[cfg(test)]
 mod tests {
     use mortarmq_wire::{ErrorCode, Outcome};

@@ -14,6 +14,7 @@ mod errors;
 mod output;
 mod session;
 mod settings;
+mod tls;
 mod tokens;
 
 use std::process::ExitCode;

@@ -7,6 +7,7 @@ use mortarmq_client::{Client, ClientError, ClientOptions, ErrorCode, Outcome};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::errors::Failure;
+use crate::tls::TlsArgs;
 
 /// Where the broker takes clients.
 #[derive(Clone, Debug, clap::Args)]
@@ -24,23 +25,26 @@ pub(crate) struct ServerArgs {
     /// Token, where the broker asks for one
     #[arg(long, env = "MORTARMQ_TOKEN", hide_env_values = true, value_name = "TOKEN")]
     pub(crate) token: Option<String>,
+    #[command(flatten)]
+    pub(crate) tls: TlsArgs,
 }
 
 impl ServerArgs {
     /// The node at one address.
     pub(crate) fn at(address: &str) -> Self {
-        Self { server: vec![address.to_owned()], token: None }
+        Self { server: vec![address.to_owned()], token: None, tls: TlsArgs::default() }
     }
 
     /// Opens a connection; each server is tried once. Over it, every request is repeated until it is answered, however long
     /// a broker is away (P3).
     ///
     /// # Errors
-    /// Unreachable when no server answers; refused when the token is not accepted.
+    /// Unreachable when no server answers, or none over TLS as it is asked for; refused when the token is not accepted.
     pub(crate) async fn connect(&self) -> Result<Client, Failure> {
         let options = ClientOptions {
             servers: self.server.clone(),
             token: self.token.clone().unwrap_or_default().into_bytes(),
+            tls: self.tls.options()?,
             name: format!("mortarmq {}", env!("CARGO_PKG_VERSION")),
             ..ClientOptions::default()
         };
@@ -148,6 +152,7 @@ pub(crate) fn failure(error: &ClientError) -> Failure {
                 "start one: mortarmq serve --dev      (or say where it is: --server HOST:PORT)",
             )
         }
+        ClientError::Tls { reason, remedy } => Failure::unreachable(reason.clone(), *remedy),
         ClientError::GaveUp { .. } => Failure::unreachable(error.to_string(), "repeat when the broker is back"),
         _ => by_outcome(error.outcome(), error.to_string(), "look at the state of the topic, then repeat"),
     }

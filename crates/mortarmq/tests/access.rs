@@ -143,7 +143,7 @@ fn init_writes_a_configuration_that_works_and_is_never_written_over() {
     use std::os::unix::fs::PermissionsExt;
     assert_eq!(std::fs::metadata(&path).expect("a file").permissions().mode() & 0o777, 0o600);
     let checked = run(&["config", "check", file]);
-    assert_eq!((checked.code, checked.stdout), (Some(0), format!("{file}: right, 4 keys are set\n")));
+    assert_eq!((checked.code, checked.stdout), (Some(0), format!("{file}: right, 6 keys are set\n")));
     let shown = run(&["config", "show", "--config", file]);
     assert!(shown.stdout.contains("tokens\t[admin, app]\t"), "{}", shown.stdout);
     assert!(!shown.stdout.contains("sha256"), "{}", shown.stdout);
@@ -152,8 +152,14 @@ fn init_writes_a_configuration_that_works_and_is_never_written_over() {
     assert_eq!(std::fs::read_to_string(&path).expect("a file"), written, "it was left as it was");
 
     let broker = Broker::start_with(&folder.path().join("data"), &["--config", file]);
+    let ca = folder.path().join("mortarmq-ca.pem");
     let ask = |token: &str, args: &[&str]| {
-        run_with(args, &[("MORTARMQ_SERVER", broker.client_addr.as_str()), ("MORTARMQ_TOKEN", token)], b"")
+        let environment = [
+            ("MORTARMQ_SERVER", broker.client_addr.as_str()),
+            ("MORTARMQ_TOKEN", token),
+            ("MORTARMQ_TLS_CA", ca.to_str().expect("text")),
+        ];
+        run_with(args, &environment, b"")
     };
     assert_eq!(ask(&token("app"), &["topics", "create", "orders"]).code, Some(0));
     assert_eq!(ask(&token("app"), &["pub", "orders", "hello"]).code, Some(0));

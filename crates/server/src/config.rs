@@ -6,6 +6,7 @@
 mod addresses;
 mod file;
 mod keys;
+mod tls;
 mod value;
 
 use std::net::SocketAddr;
@@ -16,6 +17,7 @@ use mortarmq_shard::{DefaultKey, Defaults};
 use mortarmq_types::NodeId;
 
 pub use keys::{KEYS, Key, Kind, Status};
+pub use tls::TlsFiles;
 pub use value::Value;
 
 /// What a node is told at its start.
@@ -79,6 +81,8 @@ pub struct Config {
     pub send_budget_bytes: u64,
     /// Who may do what; none: everybody everything, on this machine only.
     pub tokens: Vec<Token>,
+    /// With it every listener speaks TLS and nothing else.
+    pub tls: Option<TlsFiles>,
     /// Whether `/metrics` is served.
     pub metrics_enabled: bool,
     /// The least severe log lines that are written.
@@ -162,6 +166,14 @@ pub enum ConfigError {
         /// What the key takes.
         expected: String,
     },
+    /// A certificate without a key, or a key without a certificate.
+    #[error("{set} is set and {missing} is not: give both for TLS, or neither")]
+    HalfTls {
+        /// The key of the configuration that is set.
+        set: &'static str,
+        /// The one that is not.
+        missing: &'static str,
+    },
     /// An address that others can reach, while nobody has to show who they are.
     #[error(
         "{key} {address} without credentials: anybody who reaches it could read and change everything; run mortarmq init, \
@@ -179,7 +191,7 @@ impl Config {
     /// Reads the configuration: the file, then `MORTARMQ_KEY` of the environment, then the flags.
     ///
     /// Variables of the environment that begin with `MORTARMQ_` and name no key of a node are left alone if the command
-    /// line has them (`MORTARMQ_SERVER`, `MORTARMQ_ADMIN`, `MORTARMQ_TOKEN`), else they are unknown keys.
+    /// line has them (`MORTARMQ_SERVER`, `MORTARMQ_ADMIN`, `MORTARMQ_TOKEN`, `MORTARMQ_TLS_CA`), else they are unknown keys.
     ///
     /// # Errors
     /// The first key or value that is refused, with its place.
@@ -295,6 +307,7 @@ impl Settings {
             receive_budget_bytes: value("receive_budget_bytes").number(),
             send_budget_bytes: SEND_BUDGET_BYTES,
             tokens: tokens.clone(),
+            tls: tls::check(value("tls_cert").file(), value("tls_key").file())?,
             metrics_enabled: value("metrics_enabled").flag(),
             log_level: value("log_level").word(),
             log_format: value("log_format").word(),
@@ -337,7 +350,7 @@ fn nearest_hint(nearest: &Option<&'static str>) -> String {
 const SEND_BUDGET_BYTES: u64 = 256 << 20;
 const ENVIRONMENT_PREFIX: &str = "MORTARMQ_";
 /// Variables that the command line reads for its own requests.
-const CLIENT_VARIABLES: &[&str] = &["server", "admin", "token", "config"];
+const CLIENT_VARIABLES: &[&str] = &["server", "admin", "token", "tls_ca", "config"];
 
 #[cfg(test)]
 mod tests;

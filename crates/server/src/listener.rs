@@ -6,9 +6,10 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use mortarmq_node::ErrorCode;
+use mortarmq_transport::{Acceptor, Stream};
 use mortarmq_types::ConnectionId;
 use mortarmq_wire::ops::ErrorAnswer;
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, mpsc, watch};
 
 use crate::connection::session::Identity;
@@ -20,6 +21,8 @@ use crate::turn_away::TurnAway;
 /// What the client listener needs.
 pub(crate) struct ClientListener {
     pub(crate) listener: TcpListener,
+    /// With it nothing but TLS is spoken.
+    pub(crate) acceptor: Option<Acceptor>,
     pub(crate) identity: Identity,
     pub(crate) shared: Arc<Shared>,
     pub(crate) max_connections: u32,
@@ -49,13 +52,17 @@ impl ClientListener {
             };
             let Ok(place) = Arc::clone(&places).try_acquire_owned() else {
                 self.shared.metrics.count_connection_refused();
-                turn_away.refuse(stream);
+                // With TLS it is closed without a word: the words would cost a handshake.
+                if self.acceptor.is_none() {
+                    turn_away.refuse(stream);
+                }
                 continue;
             };
             // Answers are small and wanted at once.
             if let Err(error) = stream.set_nodelay(true) {
                 tracing::debug!(%error, "TCP_NODELAY");
             }
+            let Some(stream) = with_tls(self.acceptor.as_ref(), stream) else { continue };
             id = id.next();
             let (identity, shared, stopping) = (self.identity.clone(), Arc::clone(&self.shared), self.stopping.clone());
             let alive = self.alive.clone();
@@ -64,6 +71,18 @@ impl ClientListener {
                 serve(stream, id, identity, shared, stopping).await;
                 drop((place, alive));
             });
+        }
+    }
+}
+
+/// The stream as its listener speaks. The handshake takes place while it is read, so nobody waits for it here.
+pub(crate) fn with_tls(acceptor: Option<&Acceptor>, socket: TcpStream) -> Option<Stream> {
+    let Some(acceptor) = acceptor else { return Some(Stream::plain(socket)) };
+    match acceptor.accept(socket) {
+        Ok(stream) => Some(stream),
+        Err(error) => {
+            tracing::warn!(%error, "TLS cannot be begun");
+            None
         }
     }
 }

@@ -11,13 +11,14 @@ use std::time::Duration;
 
 use mortarmq_node::NodeError;
 use mortarmq_storage::{CheckpointError, DirectoryLock, Disk, FolderError, JournalError, LockError, RealDisk};
+use mortarmq_transport::{Acceptor, FileFault};
 use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
 use tokio::sync::{Semaphore, mpsc, watch};
 
 use crate::admin::{self, AdminHandle};
 use crate::admin_listener::{AdminListener, Patient, give_time};
-use crate::config::Config;
+use crate::config::{Config, TlsFiles};
 use crate::connection::session::Identity;
 use crate::event::Event;
 use crate::identity::{self, ForeignData};
@@ -134,6 +135,9 @@ pub enum StartError {
     /// The node does not come to lead.
     #[error("the node did not become ready within {} s; see its log", READY_TIME.as_secs())]
     NotReady,
+    /// The files of TLS cannot be used.
+    #[error("cannot speak TLS (tls_cert, tls_key)")]
+    Tls(#[source] FileFault),
     /// A listener cannot be opened.
     #[error("cannot listen on {address} ({key})")]
     Bind {
@@ -154,6 +158,8 @@ impl Server {
     /// # Source
     /// Failure rules 3, 4 and 10.
     pub fn start(config: Config) -> Result<Running, StartError> {
+        // Before anything is touched: a file that is wrong is found at once.
+        let acceptor = acceptor(&config)?;
         let lock = DirectoryLock::acquire(&config.data_dir).map_err(StartError::Lock)?;
         let places = places(config.max_connections).map_err(StartError::OpenFiles)?;
         let (metrics, status) = (Arc::new(Metrics::new()), Arc::new(Status::new()));
@@ -203,7 +209,7 @@ impl Server {
         let listening = match is_ready.recv_timeout(READY_TIME) {
             Ok(messages) => {
                 let recovery = RecoverySummary { is_new, messages, seconds: begun.elapsed().as_secs_f64(), torn };
-                process.listen(&config, places, &stopping, alive).map(|addresses| (addresses, recovery))
+                process.listen(&config, acceptor, places, &stopping, alive).map(|addresses| (addresses, recovery))
             }
             // The journal waits for room: the leader's first batch cannot be written.
             Err(_) if process.room.is_full() => {
@@ -266,6 +272,7 @@ impl Process {
     fn listen(
         &self,
         config: &Config,
+        acceptor: Option<Acceptor>,
         places: Places,
         stopping: &watch::Receiver<bool>,
         alive: mpsc::Sender<()>,
@@ -280,6 +287,7 @@ impl Process {
         let shared = Arc::clone(&self.shared);
         let clients = ClientListener {
             listener,
+            acceptor: acceptor.clone(),
             identity,
             shared: Arc::clone(&shared),
             max_connections: places.clients,
@@ -306,7 +314,7 @@ impl Process {
         let service = router.into_make_service_with_connect_info::<Patient>();
         self.runtime.spawn(async move {
             let _guard = threads::AbortOnPanic;
-            if let Err(error) = axum::serve(AdminListener::new(admin_listener, places.admins), service)
+            if let Err(error) = axum::serve(AdminListener::new(admin_listener, acceptor, places.admins), service)
                 .with_graceful_shutdown(stopped)
                 .await
             {
@@ -344,6 +352,12 @@ impl Process {
         }
         runtime.shutdown_timeout(RUNTIME_TIME);
     }
+}
+
+/// Reads the files of TLS, if it is asked for.
+fn acceptor(config: &Config) -> Result<Option<Acceptor>, StartError> {
+    let read = |files: &TlsFiles| Acceptor::from_files(&files.certificate, &files.key).map_err(StartError::Tls);
+    config.tls.as_ref().map(read).transpose()
 }
 
 /// Holds room before anything else is written, and tells the loop first of all how the disk stands.

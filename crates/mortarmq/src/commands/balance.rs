@@ -99,7 +99,7 @@ impl Balance {
 
 /// Prints the books and the verdict.
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
-    let balance = Balance::ask(&Admin::new(&args.admin), args.topic.as_deref())?;
+    let balance = Balance::ask(&Admin::new(&args.admin)?, args.topic.as_deref())?;
     print(&balance, args.rows)?;
     if balance.unbalanced() == 0 { Ok(()) } else { Err(Failure::Verdict) }
 }

@@ -12,6 +12,7 @@ use crate::child_node::ChildNode;
 use crate::errors::Failure;
 use crate::output::{Cell, RowArgs, Rows, grouped, note};
 use crate::session::{self, ServerArgs};
+use crate::tls::TlsArgs;
 
 /// Measure throughput and latency
 ///
@@ -24,6 +25,8 @@ pub(crate) struct Args {
     /// Token, where the broker asks for one
     #[arg(long, env = "MORTARMQ_TOKEN", hide_env_values = true, value_name = "TOKEN")]
     token: Option<String>,
+    #[command(flatten)]
+    tls: TlsArgs,
     /// Connections that publish
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1024))]
     producers: u16,
@@ -84,7 +87,7 @@ async fn phases(args: &Args) -> Result<(), Failure> {
     let folder = tempfile::Builder::new().prefix("mortarmq-bench-").tempdir().map_err(|error| no_folder(&error))?;
     let mut rows = Rows::streamed(COLUMNS, args.rows);
     let (node, server) = match &args.server {
-        Some(server) => (None, ServerArgs { server: server.clone(), token: args.token.clone() }),
+        Some(server) => (None, ServerArgs { server: server.clone(), token: args.token.clone(), tls: args.tls.clone() }),
         None => {
             let node = ChildNode::start(&folder.path().join("data"))?;
             let server = ServerArgs::at(&node.client);

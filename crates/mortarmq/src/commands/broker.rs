@@ -38,7 +38,7 @@ pub(crate) fn run(command: &Command) -> Result<(), Failure> {
 }
 
 fn status(args: &StatusArgs) -> Result<(), Failure> {
-    let broker: Broker = Admin::new(&args.admin).get(Route { path: &["v1", "broker"], query: &[] })?;
+    let broker: Broker = Admin::new(&args.admin)?.get(Route { path: &["v1", "broker"], query: &[] })?;
     let mut rows = Rows::listed(&["node_id", "uptime_s", "connections", "version"], args.rows);
     rows.push(vec![
         Cell::Number(broker.node_id),

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use mortarmq_server::{Origin, Source};
 
 use crate::commands::serve;
-use crate::errors::Failure;
+use crate::errors::{Failure, chain};
 use crate::output::{Cell, RowArgs, Rows};
 
 /// Look at a configuration without starting a node
@@ -44,7 +44,11 @@ pub(crate) fn run(command: &Command) -> Result<(), Failure> {
 }
 
 fn check(args: &CheckArgs) -> Result<(), Failure> {
-    let (_, origins) = serve::load_file(&args.file)?;
+    let (config, origins) = serve::load_file(&args.file)?;
+    if let Some(files) = &config.tls {
+        let read = mortarmq_transport::Acceptor::from_files(&files.certificate, &files.key);
+        read.map_err(|error| Failure::arguments(chain(&error), "put tls_cert and tls_key right"))?;
+    }
     let set = origins.iter().filter(|origin| origin.source != Source::Default).count();
     let text = format!("{}: right, {set} keys are set\n", args.file.display());
     std::io::stdout().write_all(text.as_bytes()).map_err(Failure::from_stdout)

@@ -49,12 +49,12 @@ const ROUTE: Route<'_> = Route { path: &["v1", "defaults"], query: &[] };
 pub(crate) fn run(command: &Command) -> Result<(), Failure> {
     match command {
         Command::Show(args) => {
-            let found: Defaults = Admin::new(&args.admin).get(ROUTE)?;
+            let found: Defaults = Admin::new(&args.admin)?.get(ROUTE)?;
             print(&found, |_| true, args.rows)
         }
         Command::Set(args) => {
             let body = settings::to_object(&args.values);
-            let found: Defaults = Admin::new(&args.admin).patch(ROUTE, &body)?;
+            let found: Defaults = Admin::new(&args.admin)?.patch(ROUTE, &body)?;
             print(&found, |key| body.get(key).is_some(), args.rows)
         }
     }

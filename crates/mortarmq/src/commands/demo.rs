@@ -92,7 +92,7 @@ async fn after_the_kill(node: &ChildNode, books: &mut Books) -> Result<(), Failu
 
 /// Compares what was confirmed with what came, then asks the node for its own books.
 fn conclude(node: &ChildNode, books: &Books, rows: RowArgs) -> Result<(), Failure> {
-    let admin = Admin::new(&node.admin_args());
+    let admin = Admin::new(&node.admin_args())?;
     if let Some((partition, sequence)) = books.redelivered {
         note(format_args!("\nmessage {sequence} of partition {partition} came twice; its life says why:"));
         trace::print(&trace::Trace::ask(&admin, TOPIC, partition, sequence)?, rows)?;

@@ -1,22 +1,30 @@
-//! `init`: a configuration with credentials, ready to be used.
+//! `init`: a configuration with credentials and TLS, ready to be used.
+
+pub(crate) mod certificates;
 
 use std::fs::OpenOptions;
 use std::io::{ErrorKind, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
+use self::certificates::{CA_FILE, CERTIFICATE_FILE, KEY_FILE};
 use crate::errors::Failure;
+use crate::output::shell_word;
 use crate::tokens::{Drawn, GrantLine, draw};
 
-/// Write a configuration with two fresh tokens
+/// Write a configuration with two fresh tokens and a certificate
 ///
 /// One token may do everything, the other publish, consume and create topics. They are shown once; the file has their
-/// digests only, and only its owner may read it.
+/// digests only. Beside it come a CA, a certificate that it issued and its key, valid for ten years. Only their owner may read
+/// what is secret.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// The file to write; it must not exist
     #[arg(default_value = "mortarmq.toml")]
     file: PathBuf,
+    /// One more name of this machine for its certificate: clients must use one that it has. Can be repeated
+    #[arg(long = "name", value_name = "HOST_OR_IP")]
+    names: Vec<String>,
 }
 
 /// Writes it.
@@ -25,63 +33,127 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let actions = ["produce", "consume", "create"];
     let grants = actions.into_iter().filter_map(|action| GrantLine::on(action, &everything)).collect();
     let (admin, app) = (draw("admin", vec![GrantLine::admin()])?, draw("app", grants)?);
-    write_new(&args.file, &configuration(&admin, &app))?;
-    let file = args.file.display();
+    let names = certificates::names(&args.names)?;
+    let made = certificates::make(&names)?;
+    let paths = Paths::beside(&args.file)?;
+    write_all(&[
+        (&args.file, &configuration(&admin, &app, &paths)?, SECRET),
+        (&paths.ca, &made.ca, PUBLIC),
+        (&paths.certificate, &made.certificate, PUBLIC),
+        (&paths.key, &made.key, SECRET),
+    ])?;
     let text = format!(
-        "wrote   {file}\n\
+        "wrote   {file}, and beside it {CA_FILE}, {CERTIFICATE_FILE}, {KEY_FILE}\n\
          admin   {admin}   (everything)\n\
          app     {app}   (publish, consume and create topics)\n\
+         names   {names}   (of the certificate; more: --name HOST_OR_IP)\n\
          \n\
-         The tokens are shown this once; the file has their digests only.\n\
+         The tokens are shown this once; the file has their digests only. Give {CA_FILE} to whoever connects;\n\
+         {KEY_FILE} is the broker's alone.\n\
          \n\
-         \x20 mortarmq serve --config {file}\n\
-         \x20 MORTARMQ_TOKEN={app} mortarmq topics create orders\n\
+         \x20 mortarmq serve --config {config}\n\
+         \x20 export MORTARMQ_TLS_CA={ca} MORTARMQ_TOKEN={app}\n\
+         \x20 mortarmq topics create orders && mortarmq pub orders hello\n\
          \x20 MORTARMQ_TOKEN={admin} mortarmq balance\n",
+        file = args.file.display(),
         admin = admin.token,
         app = app.token,
+        names = names.join(", "),
+        config = shell_word(&args.file),
+        ca = shell_word(&paths.ca),
     );
     std::io::stdout().write_all(text.as_bytes()).map_err(Failure::from_stdout)
 }
 
-/// Never over a file that is there: it may have tokens that are in use.
-fn write_new(path: &Path, text: &str) -> Result<(), Failure> {
-    let opened = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
-    let written = opened.and_then(|mut file| {
-        file.write_all(text.as_bytes())?;
-        file.sync_all()
-    });
-    written.map_err(|error| match error.kind() {
+/// Where the files of TLS go. The configuration names them in full, as a node may be started from any folder.
+struct Paths {
+    ca: PathBuf,
+    certificate: PathBuf,
+    key: PathBuf,
+}
+
+impl Paths {
+    fn beside(file: &Path) -> Result<Self, Failure> {
+        let full = std::path::absolute(file)
+            .map_err(|error| Failure::local(format!("{} is no path: {error}", file.display()), "name another file"))?;
+        let beside = |name| full.with_file_name(name);
+        Ok(Self { ca: beside(CA_FILE), certificate: beside(CERTIFICATE_FILE), key: beside(KEY_FILE) })
+    }
+}
+
+/// Writes every file or none: half of them would be of no use, and in the way of the next try.
+fn write_all(files: &[(&Path, &str, u32)]) -> Result<(), Failure> {
+    for (index, (path, text, mode)) in files.iter().enumerate() {
+        let result = write_new(path, text, *mode);
+        if result.is_err() {
+            for (written, _, _) in &files[..index] {
+                // What stays is named by the next try.
+                let _ = std::fs::remove_file(written);
+            }
+            return result;
+        }
+    }
+    Ok(())
+}
+
+/// Never over a file that is there: it may have tokens or keys that are in use.
+fn write_new(path: &Path, text: &str, mode: u32) -> Result<(), Failure> {
+    let opened = OpenOptions::new().write(true).create_new(true).mode(mode).open(path);
+    let mut file = opened.map_err(|error| match error.kind() {
         ErrorKind::AlreadyExists => Failure::local(
             format!("{} exists, and was left as it is", path.display()),
-            "name another file; one token more for it: mortarmq hash-token NAME --produce TOPIC",
+            "name a file in another folder; one token more for this one: mortarmq hash-token NAME --produce TOPIC",
         ),
-        _ => Failure::local(
-            format!("cannot write {}: {error}", path.display()),
-            "give a file in a folder that you may write to",
-        ),
+        _ => cannot_write(path, &error),
+    })?;
+    file.write_all(text.as_bytes()).and_then(|()| file.sync_all()).map_err(|error| {
+        let _ = std::fs::remove_file(path);
+        cannot_write(path, &error)
     })
 }
 
-fn configuration(admin: &Drawn, app: &Drawn) -> String {
-    format!(
+fn cannot_write(path: &Path, error: &std::io::Error) -> Failure {
+    Failure::local(format!("cannot write {}: {error}", path.display()), "give a file in a folder that you may write to")
+}
+
+fn configuration(admin: &Drawn, app: &Drawn, paths: &Paths) -> Result<String, Failure> {
+    Ok(format!(
         "# A MortarMQ node. Check it: mortarmq config check FILE\n\
          # Every key, its default and its meaning: mortarmq serve --help\n\
          \n\
          # Everything is kept here.\n\
          data_dir = \"./data\"\n\
          \n\
-         # Clients. Tokens and messages travel as they are: use it in a network that you trust.\n\
+         # Clients.\n\
          listen_client = \"0.0.0.0:7188\"\n\
          \n\
          # Operators: metrics, health, and the routes behind most commands. This machine only, as it is here.\n\
          listen_admin = \"127.0.0.1:7190\"\n\
+         \n\
+         # Every listener speaks TLS. Those who connect need the CA: {CA_FILE}.\n\
+         tls_cert = {certificate}\n\
+         tls_key = {key}\n\
          \n\
          # Who may do what. One more: mortarmq hash-token NAME --produce TOPIC --consume TOPIC\n\
          tokens = [\n\
          \x20 {admin},\n\
          \x20 {app},\n\
          ]\n",
+        certificate = quoted(&paths.certificate)?,
+        key = quoted(&paths.key)?,
         admin = admin.line.toml(),
         app = app.line.toml(),
-    )
+    ))
 }
+
+/// A path as a string of TOML, whose escapes are those of JSON.
+fn quoted(path: &Path) -> Result<String, Failure> {
+    let Some(text) = path.to_str() else {
+        let what = format!("{} cannot be written into a configuration", path.display());
+        return Err(Failure::local(what, "use a folder whose name is text"));
+    };
+    Ok(serde_json::Value::from(text).to_string())
+}
+
+const PUBLIC: u32 = 0o644;
+const SECRET: u32 = 0o600;

@@ -37,7 +37,7 @@ pub(crate) fn run(command: &Command) -> Result<(), Failure> {
 }
 
 fn get(args: &GetArgs) -> Result<(), Failure> {
-    let leader: Leader = Admin::new(&args.admin).get(Route { path: &["v1", "cluster", "leader"], query: &[] })?;
+    let leader: Leader = Admin::new(&args.admin)?.get(Route { path: &["v1", "cluster", "leader"], query: &[] })?;
     let mut rows = Rows::listed(&["leader_id", "leader_epoch", "quorum_state"], args.rows);
     rows.push(vec![
         Cell::number(leader.leader_id),

@@ -56,7 +56,7 @@ struct Topic {
 
 /// Prints the messages, partition by partition; with `--follow` in the order in which they are found.
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
-    let admin = Admin::new(&args.admin);
+    let admin = Admin::new(&args.admin)?;
     let mut rows = Rows::streamed(&["partition", "sequence", "key", "value"], args.rows);
     let mut next = BTreeMap::new();
     loop {

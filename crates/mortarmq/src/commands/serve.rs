@@ -2,17 +2,18 @@
 
 mod flags;
 
-use std::error::Error;
 use std::io::{IsTerminal, Write};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
+use mortarmq_server::config::TlsFiles;
 use mortarmq_server::{Addresses, Config, ConfigError, Origin, Running, Server};
 use tracing_subscriber::EnvFilter;
 
 use self::flags::Flags;
-use crate::errors::Failure;
-use crate::output::{grouped, note};
+use crate::commands::init::certificates::CA_FILE;
+use crate::errors::{Failure, chain};
+use crate::output::{grouped, note, shell_word};
 use crate::session::Stop;
 
 /// Run a node
@@ -21,7 +22,7 @@ use crate::session::Stop;
 /// later wins.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// For development: listen on this machine only, ask for no credentials, whatever the file says
+    /// For development: listen on this machine only, ask for no credentials, speak no TLS, whatever the file says
     #[arg(long)]
     dev: bool,
     /// Read the configuration from this file, .toml or .json
@@ -38,6 +39,8 @@ pub(crate) fn run(args: Args) -> Result<(), Failure> {
         flags.set_default("listen_client", "127.0.0.1:7188");
         flags.set_default("listen_admin", "127.0.0.1:7190");
         flags.set_default("tokens", "[]");
+        flags.set_default("tls_cert", "none");
+        flags.set_default("tls_key", "none");
     }
     let (config, _) = load(file.as_deref(), flags.given)?;
     log_to_stderr(&config);
@@ -110,14 +113,25 @@ fn banner(config: &Config, running: &Running) -> String {
         format!("recovered {} messages in {:.1} s", grouped(recovery.messages), recovery.seconds)
     };
     let Addresses { client, admin } = running.addresses();
-    let server = if client.port() == DEFAULT_CLIENT_PORT { String::new() } else { format!(" --server {client}") };
+    let port = client.port();
+    let server = match client.ip() {
+        _ if port == DEFAULT_CLIENT_PORT => String::new(),
+        // Nobody can be told to connect to every address there is.
+        ip if ip.is_unspecified() => format!(" --server localhost:{port}"),
+        _ => format!(" --server {client}"),
+    };
+    let (scheme, export) = match &config.tls {
+        None => ("http", String::new()),
+        Some(files) => ("https", format!("\x20 export MORTARMQ_TLS_CA={}\n", shell_word(&ca_of(files)))),
+    };
     format!(
         "mortarmq {version}, node {node}\n\
          data    {data} ({found})\n\
          client  {client}\n\
-         admin   http://{admin}\n\
+         admin   {scheme}://{admin}\n\
          access  {access}\n\
          \n\
+         {export}\
          \x20 mortarmq topics create orders{server}\n\
          \x20 mortarmq pub orders hello{server}\n\
          \x20 mortarmq sub orders --group billing{server}\n\
@@ -129,29 +143,27 @@ fn banner(config: &Config, running: &Running) -> String {
     )
 }
 
+/// The CA that `init` has put beside the certificate, else a name that says what is wanted.
+fn ca_of(files: &TlsFiles) -> PathBuf {
+    let beside = files.certificate.with_file_name(CA_FILE);
+    if beside.exists() { beside } else { PathBuf::from("CA.pem") }
+}
+
 /// Who may connect.
 fn access(config: &Config, client: SocketAddr) -> String {
     let asks = match config.tokens.len() {
+        0 if config.tls.is_some() => return "this machine only, over TLS; no credentials are asked for".to_owned(),
         0 => return "this machine only; no credentials are asked for".to_owned(),
         1 => "every listener asks for the token".to_owned(),
         count => format!("every listener asks for one of {count} tokens"),
     };
+    if config.tls.is_some() {
+        return format!("{asks}, over TLS");
+    }
     if client.ip().to_canonical().is_loopback() {
         return asks;
     }
     format!("{asks}; without TLS, tokens and messages can be read on their way")
-}
-
-/// An error with its causes, in one line: only here, at the edge, the chain is printed.
-fn chain(error: &dyn Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        text.push_str(&format!(": {cause}"));
-        source = cause.source();
-    }
-    // A parser's error draws its place in the file over several lines.
-    text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 /// The port that commands take when they are told none.

@@ -76,7 +76,7 @@ impl Trace {
 
 /// Prints the events and where the message stands.
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
-    let trace = Trace::ask(&Admin::new(&args.admin), &args.topic, args.partition, args.sequence)?;
+    let trace = Trace::ask(&Admin::new(&args.admin)?, &args.topic, args.partition, args.sequence)?;
     print(&trace, args.rows)
 }
 

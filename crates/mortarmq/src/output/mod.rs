@@ -16,3 +16,22 @@ pub(crate) fn note(line: impl std::fmt::Display) {
     use std::io::Write;
     let _ = writeln!(std::io::stderr(), "{line}");
 }
+
+/// A path as one word of a command that is printed to be copied.
+pub(crate) fn shell_word(path: &std::path::Path) -> String {
+    let text = path.display().to_string();
+    let is_plain = |character: char| character.is_ascii_alphanumeric() || "/._-+,:@".contains(character);
+    if !text.is_empty() && text.chars().all(is_plain) { text } else { format!("'{}'", text.replace('\'', "'\\''")) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::shell_word;
+
+    #[test]
+    fn a_printed_path_is_one_word_for_the_shell() {
+        for (path, word) in [("/a/b-1.pem", "/a/b-1.pem"), ("a b", "'a b'"), ("it's", "'it'\\''s'"), ("$x", "'$x'")] {
+            assert_eq!(shell_word(path.as_ref()), word);
+        }
+    }
+}

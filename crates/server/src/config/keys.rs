@@ -26,6 +26,8 @@ pub enum Kind {
     Address,
     /// A folder.
     Path,
+    /// A file, or `none`.
+    File,
     /// `true` or `false`.
     Flag,
     /// One of these words.
@@ -45,7 +47,7 @@ pub enum Status {
 
 const REPLICATION: &str = "this version runs one node without replication";
 const USERS: &str = "this version has tokens but no users with passwords yet; use tokens";
-const TLS: &str = "this version has no TLS yet";
+const TLS_CA: &str = "this version asks no client for a certificate";
 const QUEUE_API: &str = "this version has no HTTP queue API yet; the operator routes are on listen_admin";
 const WEBSOCKET: &str = "this version has no WebSocket listener yet";
 
@@ -72,9 +74,10 @@ pub const KEYS: &[Key] = &[
     ready("max_connections", Kind::Number(1, 1_000_000), "4096"),
     // One frame of the largest size must fit, else it could never be received.
     ready("receive_budget_bytes", Kind::Bytes(32 << 20, 1 << 38), "256MiB"),
-    not_yet("tls_cert", TLS),
-    not_yet("tls_key", TLS),
-    not_yet("tls_ca", TLS),
+    // Both or neither: see tls.rs.
+    ready("tls_cert", Kind::File, "none"),
+    ready("tls_key", Kind::File, "none"),
+    not_yet("tls_ca", TLS_CA),
     not_yet("peer_secret", REPLICATION),
     ready("tokens", Kind::Tokens, "[]"),
     not_yet("users", USERS),

@@ -83,7 +83,7 @@ fn an_unknown_key_stops_the_start_with_the_nearest_valid_name() {
 
 #[test]
 fn what_is_not_there_yet_is_refused_by_name_when_it_is_set() {
-    for key in ["users", "peers", "listen_ws", "tls_cert", "peer_secret", "listen_peer"] {
+    for key in ["users", "peers", "listen_ws", "tls_ca", "peer_secret", "listen_peer"] {
         let error = with_flags(&[(key, "[]")]).expect_err(key);
         assert!(matches!(error, ConfigError::NotYet { .. }), "{error}");
         assert!(error.to_string().starts_with(key), "{error}");
@@ -132,6 +132,21 @@ fn tokens_that_are_wrong_are_refused_without_a_digest_in_the_text() {
         let text = error.to_string();
         assert!(text.starts_with("tokens = [...] in ") && !text.contains("2bb80d"), "{text}");
     }
+}
+
+#[test]
+fn a_certificate_comes_with_its_key_or_not_at_all() {
+    for (set, missing) in [("tls-cert", "tls_key"), ("tls-key", "tls_cert")] {
+        let error = with_flags(&[(set, "/x.pem")]).expect_err("one of two");
+        assert!(matches!(error, ConfigError::HalfTls { .. }) && error.to_string().contains(missing), "{error}");
+        with_flags(&[(set, "none")]).expect("as if it was not given");
+    }
+    let (_folder, path) = file("node.toml", "tls_cert = \"/c.pem\"\ntls_key = \"/k.pem\"\n");
+    let (config, _) = Config::load(Some(&path), pairs(&[("MORTARMQ_TLS_CA", "/ca.pem")]), []).expect("both");
+    let files = config.tls.expect("both are set");
+    assert_eq!((files.certificate, files.key), (PathBuf::from("/c.pem"), PathBuf::from("/k.pem")));
+    let (config, _) = Config::load(Some(&path), [], pairs(&[("tls-cert", "none"), ("tls-key", "none")])).expect("off");
+    assert_eq!(config.tls, None);
 }
 
 #[test]

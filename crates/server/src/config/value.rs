@@ -18,6 +18,8 @@ pub enum Value {
     Address(SocketAddr),
     /// A folder.
     Path(PathBuf),
+    /// A file, or none.
+    File(Option<PathBuf>),
     /// Yes or no.
     Flag(bool),
     /// One of the key's words.
@@ -77,6 +79,8 @@ impl Value {
             Kind::Bytes(least, most) => within(bytes(text)?, least, most),
             Kind::Address => address(text).map(Self::Address),
             Kind::Path => (!text.is_empty()).then(|| Self::Path(PathBuf::from(text))),
+            Kind::File if text == NO_FILE => Some(Self::File(None)),
+            Kind::File => (!text.is_empty()).then(|| Self::File(Some(PathBuf::from(text)))),
             Kind::Flag => text.parse().ok().map(Self::Flag),
             Kind::Tokens => read_tokens(text).ok().map(Self::Tokens),
             Kind::Word(words) => words.iter().find(|word| **word == text).map(|word| Self::Word(word)),
@@ -96,6 +100,11 @@ impl Value {
     pub(super) fn path(&self) -> PathBuf {
         let Self::Path(path) = self else { panic!("{self:?} is asked for as a folder") };
         path.clone()
+    }
+
+    pub(super) fn file(&self) -> Option<PathBuf> {
+        let Self::File(file) = self else { panic!("{self:?} is asked for as a file") };
+        file.clone()
     }
 
     pub(super) fn flag(&self) -> bool {
@@ -120,6 +129,8 @@ impl std::fmt::Display for Value {
             Self::Number(number) => number.fmt(formatter),
             Self::Address(address) => address.fmt(formatter),
             Self::Path(path) => path.display().fmt(formatter),
+            Self::File(Some(path)) => path.display().fmt(formatter),
+            Self::File(None) => formatter.write_str(NO_FILE),
             Self::Flag(flag) => flag.fmt(formatter),
             Self::Word(word) => word.fmt(formatter),
             // Their names only.
@@ -139,12 +150,16 @@ impl Kind {
             Self::Bytes(least, most) => format!("give bytes, plain or as 64MiB, from {least} to {most}"),
             Self::Address => "give an IP address and a port, such as 127.0.0.1:7188".to_owned(),
             Self::Path => "give a folder".to_owned(),
+            Self::File => format!("give a file, or {NO_FILE}"),
             Self::Flag => "give true or false".to_owned(),
             Self::Word(words) => format!("give one of {}", words.join(", ")),
             Self::Tokens => "give the lines that `mortarmq hash-token` prints".to_owned(),
         }
     }
 }
+
+/// A file of this name is written `./none`.
+const NO_FILE: &str = "none";
 
 /// A plain number, or one with a unit of 1024s.
 fn bytes(text: &str) -> Option<u64> {

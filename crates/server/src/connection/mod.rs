@@ -24,6 +24,7 @@ use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
 use mortarmq_node::Failure;
+use mortarmq_transport::{Stream, TlsFault};
 use mortarmq_types::ConnectionId;
 use mortarmq_wire::ops::ErrorAnswer;
 use mortarmq_wire::{ErrorCode, Op};
@@ -44,7 +45,7 @@ use session::{Identity, Session, Stage};
 
 /// Serves one connection until it ends.
 pub(crate) async fn serve(
-    stream: TcpStream,
+    stream: Stream,
     id: ConnectionId,
     identity: Identity,
     shared: Arc<Shared>,
@@ -63,13 +64,14 @@ pub(crate) async fn serve(
     connection.take_back();
     shared.send(Event::Disconnected { connection: id });
     shared.metrics.count_connection_closed();
-    if end.is_ok() {
-        linger(connection.stream).await;
+    match end {
+        Ok(_) => linger(connection.stream.finish()).await,
+        Err(error) => end_tls(connection.stream, &error).await,
     }
 }
 
 struct Connection {
-    stream: TcpStream,
+    stream: Stream,
     id: ConnectionId,
     shared: Arc<Shared>,
     inbox: Inlet,
@@ -91,7 +93,7 @@ struct Connection {
 }
 
 impl Connection {
-    fn new(stream: TcpStream, id: ConnectionId, identity: Identity, shared: Arc<Shared>, inbox: Inlet) -> Self {
+    fn new(stream: Stream, id: ConnectionId, identity: Identity, shared: Arc<Shared>, inbox: Inlet) -> Self {
         let grant = Grant::new(Arc::clone(&shared.receive_budget));
         Self {
             stream,
@@ -131,7 +133,7 @@ impl Connection {
                     ready?;
                     self.read()?;
                 }
-                ready = self.stream.writable(), if self.is_blocked => {
+                ready = self.stream.writable(), if self.is_blocked || self.stream.wants_write() => {
                     ready?;
                     self.is_blocked = false;
                 }
@@ -173,7 +175,7 @@ impl Connection {
 
     fn is_done(&self) -> bool {
         let is_answered = self.session.stage == Stage::Ending && self.session.expected.is_empty();
-        self.outbox.is_empty() && (self.is_last_written || is_answered)
+        self.outbox.is_empty() && !self.stream.wants_write() && (self.is_last_written || is_answered)
     }
 
     /// Reads once, and hands over what came as one event.
@@ -224,6 +226,9 @@ impl Connection {
 
     /// Writes what there is until the system takes no more.
     fn flush(&mut self) -> io::Result<()> {
+        if self.stream.wants_write() {
+            self.flush_stream()?;
+        }
         loop {
             self.fill_outbox();
             self.write()?;
@@ -271,6 +276,16 @@ impl Connection {
                 }
                 Err(error) => return Err(error),
             }
+        }
+        Ok(())
+    }
+
+    /// Writes what TLS has taken and the system has not.
+    fn flush_stream(&mut self) -> io::Result<()> {
+        match self.stream.try_flush() {
+            Ok(_) => self.deadlines.handle_written(),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.deadlines.handle_stalled(Instant::now()),
+            Err(error) => return Err(error),
         }
         Ok(())
     }
@@ -338,6 +353,20 @@ async fn sleep_until(moment: Option<tokio::time::Instant>) {
 async fn asked_to_stop(stopping: &mut watch::Receiver<bool>) {
     // An error says that nobody is left who could ask.
     let _ = stopping.wait_for(|is_stopping| *is_stopping).await;
+}
+
+/// What a peer is told that TLS did not go on with: by TLS itself, or, if it does not speak it, in a frame.
+async fn end_tls(mut stream: Stream, error: &io::Error) {
+    let Some(fault) = TlsFault::of(error) else { return };
+    if fault == TlsFault::NotTls {
+        stream.drop_tls();
+        let text = "this address speaks TLS only; connect with TLS (command line: --tls-ca FILE)";
+        let mut out = BytesMut::new();
+        ErrorAnswer::new(ErrorCode::BadLength, NO_OP, text.as_bytes()).encode(&mut out);
+        // It fits what the system buffers. Where it does not, nobody reads it.
+        let _ = stream.try_write(&out);
+    }
+    linger(stream.finish()).await;
 }
 
 /// Closes so that the peer can read the last frames: bytes of it that were never read would make the system drop them.

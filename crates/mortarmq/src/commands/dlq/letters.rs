@@ -56,7 +56,7 @@ struct Origin {
 impl LetterArgs {
     /// Hands over every dead letter that is not settled, partition by partition.
     pub(super) fn each(&self, mut take: impl FnMut(&Letter) -> Result<(), Failure>) -> Result<(), Failure> {
-        let admin = Admin::new(&self.admin);
+        let admin = Admin::new(&self.admin)?;
         for partition in partitions(&admin, &self.topic, self.partition)? {
             let number = partition.to_string();
             let mut next = self.from.max(1);

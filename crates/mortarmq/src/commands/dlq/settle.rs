@@ -61,7 +61,7 @@ impl SettleArgs {
         add("limit", self.limit.map(Into::into));
         add("rate", self.rate.map(Into::into));
         let route = Route { path: &["v1", "topics", &self.topic, "dlq"], query: &[] };
-        let settled: Settled = Admin::patient(&self.admin).post_of_topic(&self.topic, route, &body)?;
+        let settled: Settled = Admin::patient(&self.admin)?.post_of_topic(&self.topic, route, &body)?;
         let stay: u64 = settled.refused.values().sum();
         let mut rows = Rows::listed(&["matched", "done", "refused"], self.rows);
         rows.push([settled.matched, settled.done, stay].map(Cell::Number).into())?;

@@ -21,6 +21,6 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let PathName { topic, group } = &args.path;
     let route = Route { path: &["v1", "topics", topic, "groups", group], query: &[] };
-    let moved: Moved = Admin::new(&args.admin).delete_of_topic(topic, route)?;
+    let moved: Moved = Admin::new(&args.admin)?.delete_of_topic(topic, route)?;
     moved.print(args.rows)
 }

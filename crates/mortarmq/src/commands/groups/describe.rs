@@ -35,7 +35,7 @@ struct Member {
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let PathName { topic, group } = &args.path;
     let route = Route { path: &["v1", "topics", topic, "groups", group], query: &[] };
-    let found: Group = Admin::new(&args.admin).get_of_topic(topic, route)?;
+    let found: Group = Admin::new(&args.admin)?.get_of_topic(topic, route)?;
     let mut rows = Rows::listed(&["member", "assignment_epoch", "ownership_epoch", "lag"], args.rows);
     let mut members: Vec<Cell> = found.members.into_iter().map(|member| Cell::Text(member.member)).collect();
     if members.is_empty() {

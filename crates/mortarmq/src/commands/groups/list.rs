@@ -37,7 +37,7 @@ struct Group {
 
 /// Prints a row per group.
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
-    let (admin, path) = (Admin::new(&args.admin), &["stats"]);
+    let (admin, path) = (Admin::new(&args.admin)?, &["stats"]);
     let stats: Stats = match &args.topic {
         Some(topic) => admin.get_of_topic(topic, Route { path, query: &[("topic", topic)] })?,
         None => admin.get(Route { path, query: &[] })?,

@@ -26,7 +26,7 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let PathName { topic, group } = &args.path;
     let route = Route { path: &["v1", "topics", topic, "groups", group, "seek"], query: &[] };
-    let moved: Moved = Admin::new(&args.admin).post_of_topic(topic, route, &args.to)?;
+    let moved: Moved = Admin::new(&args.admin)?.post_of_topic(topic, route, &args.to)?;
     moved.print(args.rows)
 }
 

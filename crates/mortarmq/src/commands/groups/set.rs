@@ -26,6 +26,6 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let PathName { topic, group } = &args.path;
     let route = Route { path: &["v1", "topics", topic, "groups", group], query: &[] };
     let body = settings::to_object(&args.settings);
-    let changed: Changed = Admin::new(&args.admin).patch_of_topic(topic, route, &body)?;
+    let changed: Changed = Admin::new(&args.admin)?.patch_of_topic(topic, route, &body)?;
     changed.print(&args.settings, args.rows)
 }

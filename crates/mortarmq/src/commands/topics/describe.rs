@@ -35,7 +35,7 @@ struct Partition {
 /// Prints rows of two columns, setting and value, then rows of five columns, one per partition.
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let route = Route { path: &["v1", "topics", &args.name], query: &[] };
-    let topic: Topic = Admin::new(&args.admin).get_of_topic(&args.name, route)?;
+    let topic: Topic = Admin::new(&args.admin)?.get_of_topic(&args.name, route)?;
     let mut rows = Rows::listed(&["setting", "value"], args.rows);
     for (key, value) in &topic.settings {
         rows.push(vec![Cell::Text(key.clone()), Cell::json(value)])?;

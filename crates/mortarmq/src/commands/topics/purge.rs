@@ -30,7 +30,7 @@ struct Purged {
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let route = Route { path: &["v1", "topics", &args.topic, "purge"], query: &[] };
     let body = json!({ "group": args.group });
-    let purged: Purged = Admin::new(&args.admin).post_of_topic(&args.topic, route, &body)?;
+    let purged: Purged = Admin::new(&args.admin)?.post_of_topic(&args.topic, route, &body)?;
     let mut rows = Rows::listed(&["dropped"], args.rows);
     rows.push(vec![Cell::Number(purged.dropped)])?;
     rows.finish()

@@ -23,6 +23,6 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let route = Route { path: &["v1", "topics", &args.name], query: &[] };
     let body = settings::to_object(&args.settings);
-    let changed: Changed = Admin::new(&args.admin).patch_of_topic(&args.name, route, &body)?;
+    let changed: Changed = Admin::new(&args.admin)?.patch_of_topic(&args.name, route, &body)?;
     changed.print(&args.settings, args.rows)
 }

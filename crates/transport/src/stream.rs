@@ -1,0 +1,249 @@
+//! The stream: what server and client read and write.
+
+use std::io::{self, IoSlice};
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use bytes::BytesMut;
+use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf, Ready};
+use tokio::net::TcpStream;
+
+use crate::session::Session;
+
+/// One TCP stream, with or without TLS. Waiting is safe to cancel; nothing but a `try_` moves bytes.
+///
+/// # Invariants
+/// 1. Without TLS every call is the socket's own: no copy, no allocation.
+/// 2. With TLS at most 64 KiB of plaintext wait for the socket: while any do, nothing more is taken.
+/// 3. Bytes that were decrypted and not taken make the stream readable at once.
+#[derive(Debug)]
+pub struct Stream {
+    socket: TcpStream,
+    session: Option<Box<Session>>,
+}
+
+impl Stream {
+    /// A stream without TLS.
+    #[must_use]
+    pub const fn plain(socket: TcpStream) -> Self {
+        Self { socket, session: None }
+    }
+
+    pub(crate) fn with_tls(socket: TcpStream, connection: rustls::Connection) -> Self {
+        Self { socket, session: Some(Box::new(Session::new(connection))) }
+    }
+
+    /// Whether TLS is spoken.
+    #[must_use]
+    pub const fn is_tls(&self) -> bool {
+        self.session.is_some()
+    }
+
+    /// Waits until there may be something to read.
+    ///
+    /// # Errors
+    /// The system's.
+    pub async fn readable(&self) -> io::Result<()> {
+        if self.can_read_now() { Ok(()) } else { self.socket.readable().await }
+    }
+
+    /// Waits until something may be written.
+    ///
+    /// # Errors
+    /// The system's.
+    pub async fn writable(&self) -> io::Result<()> {
+        self.socket.writable().await
+    }
+
+    /// Waits for one of both.
+    ///
+    /// # Errors
+    /// The system's.
+    pub async fn ready(&self, interest: Interest) -> io::Result<Ready> {
+        if interest.is_readable() && self.can_read_now() {
+            return Ok(Ready::READABLE);
+        }
+        self.socket.ready(interest).await
+    }
+
+    /// Reads what is there, at most the room that `into` has. 0 is the end: with TLS also one that was not announced, for
+    /// what this stream carries says itself where it is complete.
+    ///
+    /// # Errors
+    /// `WouldBlock` when nothing is there now; the system's; a [`TlsFault`](crate::TlsFault).
+    #[inline]
+    pub fn try_read_buf(&mut self, into: &mut BytesMut) -> io::Result<usize> {
+        match &mut self.session {
+            None => self.socket.try_read_buf(into),
+            Some(session) => session.read(&self.socket, into),
+        }
+    }
+
+    /// Writes some of the bytes, and says how many. With TLS these may still wait for the socket:
+    /// [`wants_write`](Self::wants_write).
+    ///
+    /// # Errors
+    /// `WouldBlock` when the socket takes nothing now; the system's.
+    #[inline]
+    pub fn try_write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match &mut self.session {
+            None => self.socket.try_write(bytes),
+            Some(session) => session.write(&self.socket, bytes),
+        }
+    }
+
+    /// Writes what waits for the socket; how much of it went, in bytes of the socket. Without TLS nothing ever waits.
+    ///
+    /// # Errors
+    /// `WouldBlock` when something waits and the socket takes nothing now; the system's.
+    pub fn try_flush(&mut self) -> io::Result<usize> {
+        match &mut self.session {
+            None => Ok(0),
+            Some(session) => session.flush(&self.socket),
+        }
+    }
+
+    /// Whether bytes wait for the socket: then wait until it is writable, and [`try_flush`](Self::try_flush).
+    #[inline]
+    #[must_use]
+    pub fn wants_write(&self) -> bool {
+        self.session.as_ref().is_some_and(|session| session.wants_write())
+    }
+
+    /// Completes the handshake, so that its failure is told apart from others. Whoever reads anyway needs no such call.
+    ///
+    /// # Errors
+    /// A [`TlsFault`](crate::TlsFault); `UnexpectedEof` when the peer goes before it is done; the system's.
+    pub async fn handshake(&mut self) -> io::Result<()> {
+        let Some(session) = &mut self.session else { return Ok(()) };
+        while session.is_handshaking() {
+            would_block(session.flush(&self.socket))?;
+            let both = Interest::READABLE | Interest::WRITABLE;
+            let interest = if session.wants_write() { both } else { Interest::READABLE };
+            self.socket.ready(interest).await?;
+            would_block(session.receive(&self.socket))?;
+            if session.is_ended() && session.is_handshaking() {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+        }
+        Ok(())
+    }
+
+    /// Announces the end, if TLS is spoken, writes what the socket takes of what waits, and gives the socket back.
+    #[must_use]
+    pub fn finish(mut self) -> TcpStream {
+        if let Some(session) = &mut self.session {
+            session.announce_end();
+            // The caller has flushed before, or does not care: all that could wait here is the announcement.
+            let _ = session.flush(&self.socket);
+        }
+        self.socket
+    }
+
+    /// Goes on without TLS, to tell a peer that does not speak it ([`TlsFault::NotTls`](crate::TlsFault)) what is spoken here.
+    pub fn drop_tls(&mut self) {
+        self.session = None;
+    }
+
+    /// Announces the end, and closes this direction once everything is written.
+    ///
+    /// # Errors
+    /// The system's.
+    pub async fn shutdown(&mut self) -> io::Result<()> {
+        std::future::poll_fn(|context| Pin::new(&mut *self).poll_shutdown(context)).await
+    }
+
+    fn can_read_now(&self) -> bool {
+        self.session.as_ref().is_some_and(|session| session.is_readable())
+    }
+
+    /// Pending, and woken as soon as the socket can be read or, while something waits for it, written.
+    fn poll_moved(&self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if self.wants_write()
+            && let Poll::Ready(ready) = self.socket.poll_write_ready(context)
+        {
+            return Poll::Ready(ready);
+        }
+        self.socket.poll_read_ready(context)
+    }
+}
+
+/// As the socket's own. While it is read, answers of the handshake are written too.
+impl AsyncRead for Stream {
+    fn poll_read(self: Pin<&mut Self>, context: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        loop {
+            let Some(session) = &mut this.session else { return Pin::new(&mut this.socket).poll_read(context, into) };
+            if would_block(session.read(&this.socket, into))?.is_some() {
+                return Poll::Ready(Ok(()));
+            }
+            ready!(this.poll_moved(context))?;
+        }
+    }
+}
+
+/// As the socket's own; with TLS, what was written is on its way for sure only after a flush.
+impl AsyncWrite for Stream {
+    fn poll_write(self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        let this = self.get_mut();
+        loop {
+            let Some(session) = &mut this.session else { return Pin::new(&mut this.socket).poll_write(context, bytes) };
+            if let Some(written) = would_block(session.write(&this.socket, bytes))? {
+                return Poll::Ready(Ok(written));
+            }
+            ready!(this.socket.poll_write_ready(context))?;
+        }
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let this = self.get_mut();
+        match &this.session {
+            None => Pin::new(&mut this.socket).poll_write_vectored(context, slices),
+            Some(_) => {
+                let first = slices.iter().find(|slice| !slice.is_empty()).map_or(&[][..], |slice| slice);
+                Pin::new(this).poll_write(context, first)
+            }
+        }
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        !self.is_tls()
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        while let Some(session) = &mut this.session {
+            if !session.wants_write() {
+                break;
+            }
+            if would_block(session.flush(&this.socket))?.is_none() {
+                ready!(this.socket.poll_write_ready(context))?;
+            }
+        }
+        Pin::new(&mut this.socket).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if let Some(session) = &mut self.session {
+            session.announce_end();
+        }
+        ready!(self.as_mut().poll_flush(context))?;
+        Pin::new(&mut self.socket).poll_shutdown(context)
+    }
+}
+
+/// `None` for what can go on later.
+fn would_block<T>(result: io::Result<T>) -> io::Result<Option<T>> {
+    match result {
+        Ok(value) => Ok(Some(value)),
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests;
