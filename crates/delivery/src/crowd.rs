@@ -185,7 +185,7 @@ mod tests {
     use mortarmq_types::{Attempt, ClusterTime, DeliveryId, KeyHash, LeaseTime, MemberId, Position, Seq};
 
     use crate::{
-        Fact, Facts, Grant, Handed, LeaseLimits, LeaseRequest, Now, Order, PathPartition, PathRules, Settle,
+        Fact, Facts, Grant, Handed, LeaseLimits, LeaseRequest, Now, Order, PathPartition, PathRules, Redriven, Settle,
         entry::Entry,
     };
     use mortarmq_types::Cause;
@@ -259,5 +259,25 @@ mod tests {
             leased = lease(&mut path, &mut last, 9);
         }
         assert_eq!(order, (1..=10).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn p4_what_is_packed_behind_redriven_messages_is_the_lowest_whose_record_is_needed() {
+        // Goal: retention keeps what is still to be read. Method: all entries of the key are redriven, whose bytes are in their
+        // dead letters; what comes behind them is packed.
+        let (mut path, mut last) = (PathPartition::new(Seq::FIRST), DeliveryId::new(100));
+        // The last first: what is behind a message that fails ends with it.
+        for (seq, delivery_id) in lease(&mut path, &mut last, 3).into_iter().rev() {
+            path.settle(seq, delivery_id, Settle::DeadLetter, &RULES, NOW, &mut Vec::new()).expect("it is leased");
+        }
+        for seq in 1..=3 {
+            let (seq, previous, source) = (Seq::new(seq), DeliveryId::new(100 + seq), Seq::new(20 + seq));
+            let redriven = Redriven { seq, key_hash: KeyHash::new(7), size_bytes: 1, previous, source };
+            path.redrive(&redriven, &RULES, &OneKey).expect("it died here");
+        }
+        assert_eq!(lease(&mut path, &mut last, 1).len(), 1);
+        assert_eq!(lease(&mut path, &mut last, 9), []);
+        assert_eq!((path.passed_over(), path.packed(), path.position()), (3, 7, Seq::new(11)));
+        assert_eq!(path.lowest_offered(), Some(Seq::new(4)));
     }
 }

@@ -1273,6 +1273,20 @@ fn what_is_delivered_alone_keeps_to_all_limits_and_is_dropped_when_it_expires() 
 }
 
 #[test]
+fn p4_what_is_delivered_alone_does_not_wait_for_a_replay_that_has_no_room() {
+    // Goal: where a path may pass nothing over, what makes room still goes. Method: 2 lost two workers, and is above the position.
+    let mut bench = Bench::with_keys(&[0, 0]);
+    assert_eq!(bench.lease(A, 9), [1, 2]);
+    bench.settle(1, Settle::Ack);
+    bench.end_member(A, Cause::ConsumerLost, 9);
+    assert_eq!(bench.lease(A, 9), [2]);
+    bench.end_member(A, Cause::ConsumerLost, 9);
+    bench.seek(1);
+    assert!(!bench.path.has_alone(&bench.rules, true), "1 comes before it");
+    assert!(bench.path.has_alone(&bench.rules, false));
+}
+
+#[test]
 fn p8_a_hot_key_never_stops_the_others_and_keeps_its_order() {
     // Goal: one key with 10,000 messages behind a lease, far more than `max_passed_over`, while 100,000 of other keys pass;
     // then its order, exact to the end. Method: every tenth of the first 100,000 is of the hot key.

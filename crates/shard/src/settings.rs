@@ -409,10 +409,8 @@ mod tests {
 
     #[test]
     fn what_is_not_there_yet_is_refused_by_name() {
-        for (key, value) in [("type", json!("exclusive"))] {
-            let error = patch(&json!({ key: value }), Scope::Topic).expect_err(key).to_string();
-            assert!(error.starts_with(key) && error.contains("this version accepts"), "{error}");
-        }
+        let error = patch(&json!({ "type": "exclusive" }), Scope::Topic).expect_err("not there yet").to_string();
+        assert!(error.starts_with("type") && error.contains("this version accepts"), "{error}");
     }
 
     #[test]

@@ -13,7 +13,7 @@
 //! 9. A path is idle exactly while it has no members; its idle timer is when it has been so for `expire_idle_ms`.
 //! 10. What is kept is counted: producers' publishes, delayed messages, idempotency keys, facts, and what paths have.
 //! 11. A member that holds a message which was delivered alone holds nothing else, and of a path at most one does; while one
-//!    does nobody is reserved. Who is reserved is a member.
+//!     does nobody is reserved. Who is reserved is a member.
 //!
 //! An image of the state shares what grows with the work: topics and their partitions stand behind `Arc`, so do the
 //! buckets and lines of producers; facts, unsettled messages and runs of settles are persistent collections. What changes
