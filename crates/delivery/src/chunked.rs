@@ -5,7 +5,7 @@
 //! chunk.
 //!
 //! # Invariants
-//! 1. No chunk is empty or holds more than [`CHUNK_MAX`] entries, and the entries of a chunk rise.
+//! 1. No chunk is empty or holds more than 128 entries, and the entries of a chunk rise.
 //! 2. No key of a chunk is below the chunk's own, and none of the chunk before it is above that.
 //! 3. `len` is the number of entries.
 

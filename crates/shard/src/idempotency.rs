@@ -1,7 +1,7 @@
 //! Idempotency keys (P3): what makes a publish under one key of a topic happen once, whoever sends it.
 //!
 //! A key is known by a hash. Inside its window a publish under it is answered as the first was, whatever its bytes. It is
-//! kept at least [`KEEP_LEAST_MS`], and up to `idempotency_window_ms` while there is room.
+//! kept at least a minute, and up to `idempotency_window_ms` while there is room.
 
 use imbl::OrdMap;
 use mortarmq_types::{ClusterTime, CommitIndex, Partition, Seq};
