@@ -10,12 +10,17 @@ mod check;
 mod read;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use sha2::{Digest as _, Sha256};
 use subtle::ConstantTimeEq as _;
 
 pub(crate) use check::check;
 pub use read::read_tokens;
+
+/// How long whoever shows a wrong token waits for the answer, on every listener: guessing is slow for who guesses, and for
+/// nobody else.
+pub const WRONG_TOKEN_DELAY: Duration = Duration::from_millis(100);
 
 /// What somebody may be allowed to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Deserialize)]

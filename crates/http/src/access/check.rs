@@ -1,7 +1,5 @@
 //! Who sends a request, and whether they may: in front of every route.
 
-use std::time::Duration;
-
 use axum::extract::{FromRequestParts as _, MatchedPath, Query, RawPathParams, Request, State};
 use axum::http::header::{AUTHORIZATION, WWW_AUTHENTICATE};
 use axum::http::{HeaderMap, HeaderValue, Method, Uri};
@@ -11,7 +9,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use mortarmq_node::ErrorCode;
 
-use super::{Access, Action, Rights};
+use super::{Access, Action, Rights, WRONG_TOKEN_DELAY};
 use crate::handle::NodeHandle;
 use crate::refusal::Refusal;
 
@@ -51,7 +49,6 @@ pub(crate) async fn check<H: NodeHandle>(State(handle): State<H>, request: Reque
         return next.run(request).await;
     }
     let Some(rights) = rights_of(access, request.headers()) else {
-        // Guessing is slow for everybody who guesses, and for nobody else.
         tokio::time::sleep(WRONG_TOKEN_DELAY).await;
         let mut response = Refusal::new(ErrorCode::NotAuthenticated, "authentication required").into_response();
         response.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static(CHALLENGE));
@@ -119,7 +116,6 @@ fn refusal(rights: &Rights, need: &Need) -> Option<String> {
     }
 }
 
-const WRONG_TOKEN_DELAY: Duration = Duration::from_millis(100);
 const CHALLENGE: &str = r#"Basic realm="narad""#;
 
 #[cfg(test)]

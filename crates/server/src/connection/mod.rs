@@ -23,6 +23,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
+use mortarmq_http::access::WRONG_TOKEN_DELAY;
 use mortarmq_node::Failure;
 use mortarmq_transport::{Stream, TlsFault};
 use mortarmq_types::ConnectionId;
@@ -387,7 +388,6 @@ const READ_BYTES: usize = 64 << 10;
 /// A receive buffer that one large frame made is not kept.
 const KEPT_INPUT_BYTES: usize = 256 << 10;
 /// How often time-outs are looked at.
-const WRONG_TOKEN_DELAY: Duration = Duration::from_millis(100);
 const CHECK_PERIOD: Duration = Duration::from_millis(250);
 /// How long a closed connection waits for its peer to close too.
 const LINGER: Duration = Duration::from_secs(1);
