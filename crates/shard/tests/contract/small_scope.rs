@@ -202,6 +202,7 @@ impl World {
         let commands = commands(bytes.clone());
         let applied = moment.shard.apply(bytes, Epoch::new(1)).expect("it was encoded just now");
         moment.steps += 1;
+        moment.model.observe(moment.shard.state());
         moment.fault = moment
             .model
             .apply(&commands, &applied)

@@ -53,6 +53,7 @@ struct Limits {
     lease_ms: u64,
     passed: u64,
     in_flight: u64,
+    acked_ahead: u64,
 }
 
 impl Limits {
@@ -62,6 +63,7 @@ impl Limits {
             lease_ms: path.get(Setting::LeaseMs),
             passed: path.get(Setting::MaxPassedOver),
             in_flight: path.get(Setting::MaxInFlight),
+            acked_ahead: path.get(Setting::MaxAckedAhead),
         }
     }
 }
@@ -361,7 +363,7 @@ impl InPartition<'_> {
             }
             let message = self.messages.get(seq);
             let is_to_offer = self.obligation.open(seq).is_some_and(|open| !open.offered);
-            if is_to_offer && (left_behind || self.passed_over() >= self.limits.passed) {
+            if is_to_offer && (left_behind || is_full(self.obligation, self.limits)) {
                 return Err(Stop::Full);
             }
             if !is_to_offer || message.due > call.now {
@@ -459,7 +461,14 @@ impl InPartition<'_> {
         call.last_delivery += 1;
         let delivery = call.last_delivery;
         let deadline = call.lease_now + self.limits.lease_ms;
-        let lease = Lease { delivery, member: call.member, pull: call.pull, deadline, granted_at: call.granted_at };
+        let lease = Lease {
+            delivery,
+            member: call.member,
+            pull: call.pull,
+            deadline,
+            granted_at: call.granted_at,
+            ordered: self.limits.order,
+        };
         let pair = self.obligation.pairs.get_mut(&seq).expect("it is unsettled");
         let open = pair.open.as_mut().expect("it is unsettled");
         open.stands = Stands::Leased(lease);
@@ -491,8 +500,8 @@ fn is_blocked(obligation: &Obligation, messages: &Messages, in_order: bool, seq:
     let is_mine = |open: &Open| matches!(open.stands, Stands::Leased(lease) if lease.delivery > before);
     obligation.unsettled().filter(|(other, open)| open.offered && messages.get(*other).key == key).any(
         |(other, open)| match open.stands {
-            Stands::Leased(_) => !is_mine(open) || other > seq,
-            Stands::Waiting | Stands::Scheduled { .. } | Stands::Held => other < seq,
+            Stands::Leased(lease) if lease.ordered => !is_mine(open) || other > seq,
+            Stands::Leased(_) | Stands::Waiting | Stands::Scheduled { .. } | Stands::Held => other < seq,
         },
     )
 }
@@ -502,8 +511,22 @@ fn is_blocked(obligation: &Obligation, messages: &Messages, in_order: bool, seq:
 fn next_lone(obligation: &Obligation, messages: &Messages, limits: Limits) -> Option<u64> {
     let waiting = obligation.unsettled().filter(|(_, open)| open.alone && open.stands == Stands::Waiting);
     let mut free = waiting.filter(|(seq, _)| !is_blocked(obligation, messages, limits.order, *seq, u64::MAX));
-    let is_full = obligation.passed_over() >= limits.passed;
+    let is_full = is_full(obligation, limits);
     free.next().map(|(seq, _)| seq).filter(|seq| *seq < obligation.position || is_full)
+}
+
+/// Whether nothing that was never offered may be: as many are unsettled as may be, or as many are settled past the oldest that
+/// is not. What is delayed and not due holds nothing back: all of it is taken for unsettled and behind that one.
+fn is_full(obligation: &Obligation, limits: Limits) -> bool {
+    if obligation.passed_over() >= limits.passed {
+        return true;
+    }
+    let passed = || obligation.unsettled().filter(|(seq, _)| *seq < obligation.position);
+    let Some((oldest, _)) = passed().find(|(_, open)| open.offered).filter(|_| limits.acked_ahead != 0) else {
+        return false;
+    };
+    let settled = (obligation.position - oldest).saturating_sub(passed().count() as u64);
+    settled >= limits.acked_ahead
 }
 
 /// What the command is seen to have handed over, by partition; the rest of its effect is checked here.
