@@ -181,6 +181,18 @@ impl Op {
         ops
     }
 
+    /// Numbered messages of one key, more than a tight shard keeps; the first is out, and the others wait for it.
+    pub(crate) fn waits_at_the_bound(seed: u64) -> Vec<Self> {
+        let random = &mut Random::of(seed);
+        let deliver = |messages| Self::Deliver { member: 0, grant: HOT, messages, stretch: 2 };
+        let publish = |random: &mut Random| {
+            let record = Record { key: b"a", times: Times::default(), once: None, ..records(random).remove(0) };
+            let (producer, number) = (1 + random.below(2), Number::Next);
+            Self::Publish { topic: 0, to: Partition::ANY, producer, number, records: vec![record; 5] }
+        };
+        vec![publish(random), deliver(1), publish(random), publish(random), deliver(20), deliver(20), deliver(3)]
+    }
+
     /// Messages come and are leased, retention passes them, and their deliveries end.
     pub(crate) fn trim_under_load(seed: u64) -> Vec<Self> {
         let random = &mut Random::of(seed);
@@ -346,6 +358,16 @@ impl Op {
                     |pick: &u64| letter_of(model, topic, partition, *pick).map_or(Seq::new(pick % 12), |it| it.seq);
                 Command::DropDead(DropDead { topic, partition, seqs: letters.iter().map(seq).collect() })
             }
+            Self::Trim { .. } | Self::ChangeTopic { .. } | Self::ChangeGroup { .. } | Self::ChangeDefaults { .. } => {
+                self.change(model)
+            }
+        };
+        builder.add(&command);
+    }
+
+    /// A trim, or other settings.
+    fn change(&self, model: &Model) -> Command {
+        match self {
             Self::Trim { topic, partition, below } => Command::Trim(Trim {
                 topic: if *topic == 1 { pick_topic(model, 0) } else { any_topic(model, *topic) },
                 partition: *partition,
@@ -364,8 +386,8 @@ impl Op {
                 Command::ChangeGroup(ChangeGroup { path: pick_path(model, *path), settings: settings.clone() })
             }
             Self::ChangeDefaults { values } => Command::ChangeDefaults(DefaultsPatch { values: values.clone() }),
-        };
-        builder.add(&command);
+            _ => unreachable!("the caller looked which it is"),
+        }
     }
 }
 

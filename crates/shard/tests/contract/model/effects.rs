@@ -5,7 +5,7 @@ use super::{Message, Messages, Model, Obligation, Pair, Path, Topic, Verdict, al
 use mortarmq_shard::ledger::LedgerKind;
 use mortarmq_shard::record::RECORD_OVERHEAD_BYTES;
 use mortarmq_shard::{CopyEffect, Effect, GroupSettings, Setting, SettingsPatch, TopicSettings};
-use mortarmq_types::{MemberId, Partition, PathId, TopicIncarnation};
+use mortarmq_types::{DropReason, MemberId, Partition, PathId, TopicIncarnation};
 use std::collections::BTreeMap;
 
 /// One message in one event of the ledger.
@@ -59,6 +59,7 @@ impl Model {
             match effect {
                 // What the ledger hears of a path that goes is bounded, and nothing rests on it.
                 Effect::Ledger(ledger) if !self.paths.contains_key(&ledger.event.path) => {}
+                Effect::Ledger(ledger) if ledger.event.kind == LedgerKind::Dropped(DropReason::GroupDeleted) => {}
                 Effect::Ledger(ledger) => {
                     let event = &ledger.event;
                     heard.extend((0..u64::from(event.count)).map(|place| Told {

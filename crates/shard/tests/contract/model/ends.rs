@@ -110,11 +110,7 @@ impl Model {
             return self.reach("dead letter");
         }
         if self.goes_with_its_lease(id, number, seq) {
-            self.end_life(id, number, seq, Fate::Dropped(DropReason::Retention));
-            self.tell_end(id, number, seq, lease, attempts, LedgerKind::LeaseEnded(failure.cause()));
-            let kind = LedgerKind::Dropped(DropReason::Retention);
-            self.told.push(Told { previous: lease.delivery, ..Told::new(id, number, kind, seq, 0) });
-            return self.reach("trimmed message that goes when its lease ends");
+            return self.end_trimmed(id, number, seq, lease, LedgerKind::LeaseEnded(failure.cause()));
         }
         let pair = self.pair_mut(id, number, seq);
         let open = pair.open.as_mut().expect("it is leased");
@@ -140,6 +136,16 @@ impl Model {
             None => Stands::Waiting,
         };
         self.tell_end(id, number, seq, lease, attempts, LedgerKind::LeaseEnded(failure.cause()));
+    }
+
+    /// A message that retention has passed goes with its lease.
+    fn end_trimmed(&mut self, id: PathId, number: usize, seq: u64, lease: Lease, ended: LedgerKind) {
+        let attempt = self_attempt(&self.paths[&id], number, seq);
+        self.end_life(id, number, seq, Fate::Dropped(DropReason::Retention));
+        self.tell_end(id, number, seq, lease, attempt, ended);
+        let kind = LedgerKind::Dropped(DropReason::Retention);
+        self.told.push(Told { previous: lease.delivery, ..Told::new(id, number, kind, seq, 0) });
+        self.reach("trimmed message that goes when its lease ends");
     }
 
     /// The ledger hears of the end of a delivery.

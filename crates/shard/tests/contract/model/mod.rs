@@ -17,6 +17,7 @@ mod moves;
 mod publish;
 mod redrive;
 mod retention;
+mod room;
 mod settle;
 mod stamp;
 mod topics;
@@ -66,6 +67,8 @@ pub(crate) struct Model {
     idle_least_ms: Option<u64>,
     /// Where each partition begins after this batch, as the shard says: retention may go later than it could.
     kept_after: BTreeMap<(TopicIncarnation, usize), u64>,
+    /// What the shard keeps of as much as it may, if the bound is near.
+    bound: Option<room::Bound>,
     /// Whether this batch deleted a group.
     pub(crate) group_went: bool,
     /// How often each case that matters was met.
@@ -118,6 +121,8 @@ struct Line {
     /// Numbers up to here are out of the window.
     forgotten: u64,
     used: u64,
+    /// It was idle for long when room was short.
+    may_be_gone: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -260,8 +265,9 @@ impl Model {
             commands.len()
         );
         let effects = |index| effects::of_command(&applied.effects, index);
-        self.stamp(applied)?;
+        self.stamp(applied);
         self.account(&effects(self.commit_index)).map_err(|text| format!("at the stamp: {text}"))?;
+        self.expire_idle(applied)?;
         for (command, outcome) in commands.iter().zip(&applied.outcomes) {
             self.commit_index += 1;
             let seen = Seen { outcome, effects: effects(self.commit_index) };

@@ -30,6 +30,18 @@ struct Request<'a> {
     records: &'a [PublishRecord],
 }
 
+/// What of a request takes room: new keys and delayed messages at most, whether any certainly is new, and a new line of numbers.
+#[derive(Clone, Copy, Debug, Default)]
+struct New {
+    keys: u64,
+    delayed: u64,
+    certain: bool,
+    is_line: bool,
+}
+
+/// A record may need room for its number, its key and its delay.
+const ENTRIES_PER_RECORD: u64 = 3;
+
 /// Why a publish may be refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Why {
@@ -42,6 +54,8 @@ enum Why {
     Reused,
     Expired,
     DelayedFull,
+    /// The shard keeps as much as it may.
+    Room,
     Other,
 }
 
@@ -69,10 +83,11 @@ impl Model {
 
     /// A producer that was idle long enough may be forgotten: then either answer is right.
     fn answer(&mut self, request: &Request<'_>, answers: Result<&[Published], &Refusal>, seen: &Seen<'_>) -> Verdict {
+        self.make_room(ENTRIES_PER_RECORD * request.records.len() as u64);
         let key = (request.to, request.producer);
         let idle_ms = self.idle_least_ms.unwrap_or(self.defaults().producer_idle_ms).max(IDLE_LEAST_MS);
         let line = self.topics.get(&request.topic).and_then(|topic| topic.lines.get(&key));
-        let may_be_gone = line.is_some_and(|line| self.time - line.used >= idle_ms);
+        let may_be_gone = line.is_some_and(|line| line.may_be_gone || self.time - line.used >= idle_ms);
         if !may_be_gone {
             return self.answer_known(request, answers, seen);
         }
@@ -94,9 +109,13 @@ impl Model {
         seen: &Seen<'_>,
     ) -> Verdict {
         let (must, may) = self.reasons(request);
+        let new = self.new_entries(request);
         match answers {
             Err(refusal) => {
                 let why = why(refusal);
+                if why == Why::Room {
+                    return self.check_quota(refusal, new.keys, new.delayed, new.is_line);
+                }
                 allowed!(
                     must.contains(&why) || may.contains(&why),
                     "P2: refused, but the reasons are {must:?} {may:?}"
@@ -105,6 +124,11 @@ impl Model {
             }
             Ok(answers) => {
                 allowed!(must.is_empty(), "stored, although {must:?}");
+                let numbers = if request.producer == ProducerId::ZERO { 0 } else { request.records.len() as u64 };
+                let is_new = new.certain || new.is_line;
+                // The facts of what it stores may come on top, until room is next looked for.
+                let facts = request.records.len() as u64;
+                self.check_room_of_stored(numbers + facts, is_new)?;
                 self.take_in(request, answers, seen)
             }
         }
@@ -160,6 +184,27 @@ impl Model {
         }
         self.delay_reasons(request, &mut must, &mut may);
         (must, may)
+    }
+
+    /// What of a request would take room of its own.
+    fn new_entries(&self, request: &Request<'_>) -> New {
+        let Some(topic) = self.topics.get(&request.topic) else { return New::default() };
+        let is_line =
+            request.producer != ProducerId::ZERO && !topic.lines.contains_key(&(request.to, request.producer));
+        let stored = |record: &&PublishRecord| !topic.knows(request, record);
+        let (mut keys, mut certain, mut delayed) = (BTreeSet::new(), false, 0);
+        for record in request.records.iter().filter(stored) {
+            if let Some(key) = record.idempotency_key {
+                let known = self.known(request.topic, key);
+                if known == Known::Yes || !keys.insert(key) {
+                    continue;
+                }
+                certain |= known == Known::No;
+            }
+            delayed += u64::from(record.times.delay_ms != 0);
+            certain |= record.times.delay_ms != 0 && record.idempotency_key.is_none();
+        }
+        New { keys: keys.len() as u64, delayed, is_line, certain }
     }
 
     /// At least what is not due counts; at most everything that was ever delayed.
@@ -305,7 +350,7 @@ impl Model {
         let (partition, seq) = (answer.partition, answer.seq.get());
         line.stored.insert(number, Stored { partition, seq, content: record.content_hash });
         line.forgotten = line.forgotten.max(number.saturating_sub(window));
-        line.used = self.time;
+        (line.used, line.may_be_gone) = (self.time, false);
     }
 
     /// The window of a key begins. Others, whose window is over, may be forgotten with it.
@@ -367,6 +412,7 @@ fn why(refusal: &Refusal) -> Why {
         Refusal::SeqReused { .. } => Why::Reused,
         Refusal::SeqExpired { .. } => Why::Expired,
         Refusal::DelayedFull { .. } => Why::DelayedFull,
+        Refusal::ProducerQuota { .. } | Refusal::KeyQuota { .. } | Refusal::DelayQuota { .. } => Why::Room,
         _ => Why::Other,
     }
 }

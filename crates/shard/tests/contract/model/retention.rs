@@ -87,7 +87,9 @@ impl Model {
         if let Some(settled) = paths.map(open).min().filter(|_| !keep_settled) {
             may = may.max(settled);
             let stored_at = messages.list.last().map_or(0, |message| message.stored_at);
-            if settled == end && self.time >= stored_at + IDLE_MS {
+            // Of what an operator took out one by one the shard may not know yet that all before it is settled.
+            let is_behind = self.lowest_position(id, number) == Some(end);
+            if settled == end && is_behind && self.time >= stored_at + IDLE_MS {
                 must = end;
             }
         }

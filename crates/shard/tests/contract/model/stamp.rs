@@ -1,13 +1,13 @@
 //! The stamp of a batch: time goes on, and what is due ends.
 
-use super::{Model, Stands, Verdict, ends::Failure};
+use super::{Model, Stands, ends::Failure};
 use mortarmq_shard::Applied;
 
 impl Model {
     /// Moves both clocks, and ends every lease whose time has come: in the order in which they ran out.
     ///
     /// The stamp is taken as it took effect; that it never goes back is checked by whoever gave it.
-    pub(super) fn stamp(&mut self, applied: &Applied) -> Verdict {
+    pub(super) fn stamp(&mut self, applied: &Applied) {
         let stamp = applied.stamp;
         self.time = stamp.time.get();
         self.gaps += stamp.gap_ms;
@@ -37,6 +37,5 @@ impl Model {
                 self.fail(id, number, seq, Failure::Expired, "");
             }
         }
-        self.expire_idle(applied)
     }
 }
