@@ -201,7 +201,8 @@ impl Model {
                 break;
             }
             let (added, choice) = (entries_of(path).saturating_sub(entries), call.passing[number]);
-            allowed!(self.may_pass(choice, added, due), "rule 9: whether messages may be passed over");
+            let passed = self.facts_passed(call.id, path);
+            allowed!(self.may_pass(choice, (added, passed), due), "rule 9: whether messages may be passed over");
             let messages = &self.topics[&path.topic].partitions[number];
             let stretch = deliver.stretch.as_ref().filter(|stretch| stretch.partition.index() == number);
             let mut partition =
@@ -213,6 +214,17 @@ impl Model {
             }
         }
         Ok(hand)
+    }
+
+    /// Facts that every path has passed by now: they are forgotten at once.
+    fn facts_passed(&self, id: PathId, path: &Path) -> u64 {
+        let others = |number: usize| {
+            let others = self.paths.iter().filter(move |(other, it)| **other != id && it.topic == path.topic);
+            others.map(move |(_, it)| it.partitions[number].position).min().unwrap_or(u64::MAX)
+        };
+        let lowest = |number: usize| path.partitions[number].position.min(others(number));
+        let all = self.topics[&path.topic].partitions.iter().enumerate();
+        all.map(|(number, messages)| lowest(number).saturating_sub(messages.known_from)).sum()
     }
 
     /// Delayed messages of a path's topic that are due: they may leave the schedule.

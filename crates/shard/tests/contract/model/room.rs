@@ -165,10 +165,11 @@ impl Model {
         (0..1_usize << partitions).map(choice).collect()
     }
 
-    /// Whether a partition may, or must not, pass anything over when its turn comes, with so many entries more than before.
-    pub(super) fn may_pass(&self, choice: bool, added: u64, due: u64) -> bool {
+    /// Whether a partition may, or must not, pass anything over when its turn comes, with so many entries more and less than
+    /// before; of `due` messages some may have left the schedule.
+    pub(super) fn may_pass(&self, choice: bool, (added, gone): (u64, u64), due: u64) -> bool {
         let Some(bound) = &self.bound else { return choice };
-        let most = bound.before + added;
+        let most = (bound.before + added).saturating_sub(gone);
         let gone = due + if bound.is_pressed { self.forgettable() } else { 0 };
         if choice { most.saturating_sub(gone) < self.limit() } else { most >= self.limit() }
     }
