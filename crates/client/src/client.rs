@@ -18,7 +18,7 @@ use crate::producer::Producer;
 /// A client of a broker: one connection, opened again whenever it is lost. Clones share it.
 ///
 /// Whatever was asked over a lost connection is asked again over the next, until it is answered. When the last handle
-/// of a client is dropped ([`Client`], [`Producer`], [`Consumer`], `Settler`), what is under way is still seen
+/// of a client is dropped ([`Client`], [`Producer`], [`Consumer`]), what is under way is still seen
 /// through, as long as the connection holds.
 ///
 /// Must be used inside a tokio runtime.
@@ -163,7 +163,7 @@ impl Client {
         let (line, window) = self.handle.shared.with(|engine| engine.open_line(topic, &options, opened))?;
         // Made before the wait, so that the line goes when the wait is cancelled.
         let producer = Producer::new(Arc::clone(&self.handle), line, window);
-        open.await.unwrap_or_else(|_| Err(closed()))?;
+        open.await.unwrap_or_else(|_| Err(closed(Outcome::Unknown)))?;
         Ok(producer)
     }
 
@@ -174,9 +174,11 @@ impl Client {
     pub async fn consumer(&self, topic: &str, group: &str, options: ConsumerOptions) -> Result<Consumer, ClientError> {
         let (opened, open) = oneshot::channel();
         let settings = Settings::new(group, options);
-        let (id, ready) = self.handle.shared.with(|engine| engine.open_subscription(topic, settings, opened))?;
+        let shared = Arc::downgrade(&self.handle.shared);
+        let (id, ready) =
+            self.handle.shared.with(|engine| engine.open_subscription(topic, settings, shared, opened))?;
         let consumer = Consumer::new(Arc::clone(&self.handle), id, ready);
-        open.await.unwrap_or_else(|_| Err(closed()))?;
+        open.await.unwrap_or_else(|_| Err(closed(Outcome::Unknown)))?;
         Ok(consumer)
     }
 
@@ -198,7 +200,7 @@ impl Client {
     async fn call(&self, op: Op, frame: BytesMut) -> Result<CallAnswer, ClientError> {
         let (reply, answer) = oneshot::channel();
         self.handle.shared.with(|engine| engine.call(op, frame.freeze(), reply))?;
-        answer.await.unwrap_or_else(|_| Err(closed()))
+        answer.await.unwrap_or_else(|_| Err(closed(Outcome::Unknown)))
     }
 }
 
@@ -220,8 +222,8 @@ impl Metadata {
 }
 
 /// What is told when the connection task is gone without an answer, which its own end prevents.
-pub(crate) const fn closed() -> ClientError {
-    ClientError::Closed { outcome: Outcome::Unknown }
+pub(crate) const fn closed(outcome: Outcome) -> ClientError {
+    ClientError::Closed { outcome }
 }
 
 fn bad_answer(op: Op) -> impl FnOnce(DecodeError) -> ClientError {

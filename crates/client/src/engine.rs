@@ -18,7 +18,7 @@ mod subscription;
 mod topic;
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
@@ -30,7 +30,7 @@ use tokio::time::Instant;
 pub(crate) use self::call::CallAnswer;
 pub(crate) use self::effects::{BatchResult, CallResult, DoneResult, PublishResult, SettleResult, Weight, Window};
 pub(crate) use self::settles::Item;
-pub(crate) use self::subscription::{Next, PullLimits, Settings};
+pub(crate) use self::subscription::{Next, Settings};
 
 use self::call::Call;
 use self::effects::Effects;
@@ -40,7 +40,8 @@ use self::subscription::Subscription;
 use self::topic::TopicUse;
 use crate::errors::ClientError;
 use crate::message::Message;
-use crate::options::{ProducerOptions, ReconnectOptions};
+use crate::options::{ProducerOptions, PullOptions, ReconnectOptions};
+use crate::settle::Home;
 
 /// The engine as handles and the connection task share it.
 #[derive(Debug)]
@@ -219,11 +220,13 @@ impl Engine {
         &mut self,
         topic: &str,
         settings: Settings,
+        shared: Weak<Shared>,
         opened: oneshot::Sender<DoneResult>,
     ) -> Result<(u32, Arc<Notify>), ClientError> {
         self.check_open()?;
         let id = self.take_id();
-        let subscription = Subscription::new(id, topic.to_owned(), settings, &self.reconnect, opened);
+        let home = Home { shared, subscription: id };
+        let subscription = Subscription::new(home, topic.to_owned(), settings, &self.reconnect, opened);
         let ready = subscription.ready();
         self.subscriptions.insert(id, subscription);
         self.ask_for_topics();
@@ -244,10 +247,21 @@ impl Engine {
     pub(crate) fn pull(
         &mut self,
         subscription: u32,
-        limits: PullLimits,
+        limits: PullOptions,
         reply: oneshot::Sender<DoneResult>,
     ) -> Result<(), ClientError> {
         self.open_consumer(subscription)?.pull(limits, reply);
+        self.pump_subscriptions();
+        Ok(())
+    }
+
+    pub(crate) fn set_credit(
+        &mut self,
+        subscription: u32,
+        messages: Option<u16>,
+        bytes: Option<u32>,
+    ) -> Result<(), ClientError> {
+        self.open_consumer(subscription)?.set_credit(messages, bytes);
         self.pump_subscriptions();
         Ok(())
     }
@@ -263,8 +277,11 @@ impl Engine {
 
     /// Takes nothing new from now on and ends when everything is answered.
     pub(crate) fn close(&mut self, is_abandoned: bool) {
-        if matches!(self.phase, Phase::Open) {
-            self.phase = Phase::Closing { is_abandoned };
+        match &mut self.phase {
+            Phase::Open => self.phase = Phase::Closing { is_abandoned },
+            // Whoever waited for the end may have stopped waiting: then nobody is left to reconnect for.
+            Phase::Closing { is_abandoned: known } => *known |= is_abandoned,
+            Phase::Ended(_) => {}
         }
         for subscription in self.subscriptions.values_mut() {
             subscription.close(None, &mut self.effects);

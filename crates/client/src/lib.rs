@@ -3,7 +3,7 @@
 //! It knows the protocol (`mortarmq-wire`) and nothing of how a broker works inside. A [`Client`] is one connection,
 //! owned by one task (`connection.rs`); everything that must survive the loss of that connection, such as publishes
 //! that were not answered, deliveries that were not settled and requests under way, is in the engine behind it
-//! (`engine.rs`), which does no I/O. The handles ([`Client`], [`Producer`], [`Consumer`], [`Settler`]) put work into
+//! (`engine.rs`), which does no I/O. The handles ([`Client`], [`Producer`], [`Consumer`], [`Delivery`]) put work into
 //! the engine and wait for its answers.
 //!
 //! Read [`Client`] first for how it is used, then `engine/line.rs` (how a publish keeps its number until it is
@@ -19,16 +19,21 @@ mod errors;
 mod message;
 mod options;
 mod producer;
-mod settler;
+mod settle;
+mod worker;
 
 pub use client::{Client, Metadata, Node, Topic, TopicInfo};
 pub use consumer::Consumer;
 pub use delivery::Delivery;
-pub use errors::{ClientError, PublishError, ServerError};
+pub use errors::{ClientError, PublishError, ServerError, SettleError};
 pub use message::Message;
 pub use mortarmq_transport::Roots;
+pub use mortarmq_types::{
+    Attempt, Cause, CommitIndex, DeliveryId, Epoch, Partition, Position, ProducerId, ProducerSeq, Seq, WallTime,
+};
 pub use mortarmq_wire::ops::{StartPolicy, TopicState};
 pub use mortarmq_wire::{ErrorCode, Outcome};
-pub use options::{ClientOptions, ConsumerOptions, ProducerOptions, ReconnectOptions, TlsOptions};
+pub use options::{ClientOptions, ConsumerOptions, ProducerOptions, PullOptions, ReconnectOptions, TlsOptions};
 pub use producer::{Producer, Published, Receipt};
-pub use settler::{SettleOutcome, SettleReceipt, Settler};
+pub use settle::SettleReceipt;
+pub use worker::Verdict;

@@ -27,8 +27,38 @@ pub struct Message<'a> {
 impl<'a> Message<'a> {
     /// A message of a value only.
     #[must_use]
-    pub fn of(value: &'a [u8]) -> Self {
-        Self { value, ..Self::default() }
+    pub const fn of(value: &'a [u8]) -> Self {
+        Self { key: &[], headers: &[], value, delay_ms: None, ttl_ms: None, idempotency_key: None }
+    }
+
+    /// The same with this key: messages of one key are delivered in order.
+    #[must_use]
+    pub const fn key(self, key: &'a [u8]) -> Self {
+        Self { key, ..self }
+    }
+
+    /// The same with these headers.
+    #[must_use]
+    pub const fn headers(self, headers: &'a [(&'a [u8], &'a [u8])]) -> Self {
+        Self { headers, ..self }
+    }
+
+    /// The same, to be delivered no earlier than in so many milliseconds.
+    #[must_use]
+    pub const fn delay_ms(self, delay_ms: u64) -> Self {
+        Self { delay_ms: Some(delay_ms), ..self }
+    }
+
+    /// The same, dropped if it waits for longer than so many milliseconds.
+    #[must_use]
+    pub const fn ttl_ms(self, ttl_ms: u64) -> Self {
+        Self { ttl_ms: Some(ttl_ms), ..self }
+    }
+
+    /// The same, stored once for this key, whoever publishes it and however often.
+    #[must_use]
+    pub const fn idempotency_key(self, key: &'a [u8]) -> Self {
+        Self { idempotency_key: Some(key), ..self }
     }
 
     /// About what the message takes in a frame, for the bound on what is outstanding.

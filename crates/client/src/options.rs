@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use mortarmq_transport::Roots;
 use mortarmq_wire::ops::StartPolicy;
+use serde_json::Value;
 
 /// How a client reaches the broker.
 #[derive(Clone)]
@@ -20,6 +21,15 @@ pub struct ClientOptions {
     pub connect_timeout: Duration,
     /// How a lost connection is opened again, and how long a request is repeated.
     pub reconnect: ReconnectOptions,
+}
+
+impl ClientOptions {
+    /// The defaults, for one address or several with commas: `"127.0.0.1:7188"`, `"a:7188,b:7188,c:7188"`.
+    #[must_use]
+    pub fn to(servers: &str) -> Self {
+        let servers = servers.split(',').map(str::trim).filter(|server| !server.is_empty());
+        Self { servers: servers.map(str::to_owned).collect(), ..Self::default() }
+    }
 }
 
 impl Default for ClientOptions {
@@ -120,6 +130,40 @@ pub struct ConsumerOptions {
     pub renew: bool,
 }
 
+impl ConsumerOptions {
+    /// Adds a setting of the group, as in `.set("lease_ms", 60_000)` or `.set("order", "none")`. The keys are those of
+    /// `groups set` (docs/reference/operations.md). A group that exists must have the same values.
+    #[must_use]
+    pub fn set(mut self, key: &str, value: impl Into<Value>) -> Self {
+        let (key, value) = (Value::from(key), value.into());
+        let before = self.options_json.trim();
+        let before = before.strip_suffix('}').unwrap_or("{").trim_end();
+        let comma = if before.ends_with('{') { "" } else { "," };
+        self.options_json = format!("{before}{comma}{key}:{value}}}");
+        self
+    }
+}
+
+/// What a pull asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PullOptions {
+    /// How many messages at most.
+    pub max_messages: u16,
+    /// How many bytes of key, headers and value; 0 is no limit.
+    pub max_bytes: u32,
+    /// How long to wait if there is none.
+    ///
+    /// # Units
+    /// Milliseconds.
+    pub wait_ms: u16,
+}
+
+impl Default for PullOptions {
+    fn default() -> Self {
+        Self { max_messages: 1, max_bytes: 0, wait_ms: 5_000 }
+    }
+}
+
 impl Default for ConsumerOptions {
     fn default() -> Self {
         Self {
@@ -129,5 +173,25 @@ impl Default for ConsumerOptions {
             start: StartPolicy::Earliest,
             renew: true,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{ClientOptions, ConsumerOptions};
+
+    #[test]
+    fn settings_of_the_group_are_added_to_those_that_are_there() {
+        let options = ConsumerOptions::default().set("lease_ms", 60_000).set("order", "none").set("start", "latest");
+        assert_eq!(options.options_json, r#"{"lease_ms":60000,"order":"none","start":"latest"}"#);
+        for (before, after) in [("", r#"{"a":1}"#), (" { } ", r#"{"a":1}"#), (r#"{"b":{}}"#, r#"{"b":{},"a":1}"#)] {
+            let options = ConsumerOptions { options_json: before.to_owned(), ..ConsumerOptions::default() };
+            assert_eq!(options.set("a", 1).options_json, after, "{before}");
+        }
+    }
+
+    #[test]
+    fn several_addresses_are_written_with_commas() {
+        assert_eq!(ClientOptions::to("a:1, b:2,").servers, ["a:1", "b:2"]);
     }
 }

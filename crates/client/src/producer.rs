@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use mortarmq_types::{CommitIndex, Epoch, Partition, Seq};
+use mortarmq_wire::Outcome;
 use mortarmq_wire::ops::{PublishBatchOk, PublishOk};
 use tokio::sync::oneshot;
 
@@ -87,12 +88,18 @@ impl Producer {
         let (reply, answer) = oneshot::channel();
         self.handle.shared.with(|engine| engine.publish_batch(self.line, messages, place.weight, reply))?;
         place.keep();
-        answer.await.unwrap_or_else(|_| Err(closed().into()))
+        answer.await.unwrap_or_else(|_| Err(closed(Outcome::Unknown).into()))
     }
 
-    /// Waits until everything sent so far is answered. How, each receipt tells.
+    /// Waits until everything sent so far is answered. How, each receipt tells. Sends that come meanwhile wait behind it.
     pub async fn flush(&self) {
         self.window.empty().await;
+    }
+
+    /// Waits until everything sent is answered, and ends the producer. Dropping it instead sees everything through as well,
+    /// but does not wait.
+    pub async fn close(self) {
+        self.flush().await;
     }
 }
 
@@ -107,7 +114,7 @@ impl Future for Receipt {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let answer = ready!(Pin::new(&mut self.answer).poll(context));
-        Poll::Ready(answer.unwrap_or_else(|_| Err(closed().into())))
+        Poll::Ready(answer.unwrap_or_else(|_| Err(closed(Outcome::Unknown).into())))
     }
 }
 

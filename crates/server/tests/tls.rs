@@ -90,11 +90,10 @@ fn messages_of_every_size_pass_over_tls_in_order() {
             receipt.await.expect("stored");
         }
         let mut consumer = client.consumer("orders", "billing", ConsumerOptions::default()).await.expect("a consumer");
-        let settler = consumer.settler();
         for index in 0..70 {
             let delivery = consumer.next().await.expect("it is open").expect("a message");
             assert!(delivery.value == value(index), "message {index}");
-            settler.ack(&delivery).await.expect("acked");
+            delivery.ack().await.expect("acked");
         }
         client.close().await;
     });

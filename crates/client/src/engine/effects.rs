@@ -6,13 +6,12 @@ use std::sync::Arc;
 use tokio::sync::{Notify, Semaphore, oneshot};
 
 use super::call::CallAnswer;
-use crate::errors::{ClientError, PublishError};
+use crate::errors::{ClientError, PublishError, SettleError};
 use crate::producer::Published;
-use crate::settler::SettleOutcome;
 
 pub(crate) type PublishResult = Result<Published, PublishError>;
 pub(crate) type BatchResult = Result<Vec<Published>, PublishError>;
-pub(crate) type SettleResult = Result<SettleOutcome, ClientError>;
+pub(crate) type SettleResult = Result<(), SettleError>;
 pub(crate) type CallResult = Result<CallAnswer, ClientError>;
 pub(crate) type DoneResult = Result<(), ClientError>;
 

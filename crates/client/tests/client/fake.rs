@@ -451,6 +451,11 @@ impl State {
         }
     }
 
+    /// How many deliveries were given.
+    pub(crate) fn deliveries(&self) -> u64 {
+        self.next_delivery
+    }
+
     /// Sends every live lease again, though nobody asked.
     pub(crate) fn send_everything_again(&mut self) {
         for delivery_id in self.leases.keys().copied().collect::<Vec<_>>() {

@@ -2,9 +2,11 @@
 
 mod consumer;
 mod cuts;
+mod ends;
 mod fake;
 mod producer;
 mod requests;
+mod worker;
 
 use std::time::Duration;
 

@@ -11,8 +11,7 @@ use super::super::effects::{DoneResult, Effect, Effects};
 use super::super::settles::Item;
 use super::resume::Identity;
 use super::{Member, Subscription};
-use crate::errors::{ClientError, ServerError};
-use crate::settler::SettleOutcome;
+use crate::errors::{ClientError, ServerError, SettleError};
 
 impl Subscription {
     /// The topic's handle on this connection, or that there is none.
@@ -143,10 +142,10 @@ impl Subscription {
         now: Instant,
         effects: &mut Effects,
     ) -> Option<Item> {
-        let outcome = match code.error() {
-            None if code.is_ok() => SettleOutcome::Done,
-            Some(ErrorCode::StaleOwner) => SettleOutcome::Stale,
-            Some(ErrorCode::UnknownDelivery) => SettleOutcome::Unknown,
+        let result = match code.error() {
+            None if code.is_ok() => Ok(()),
+            Some(ErrorCode::StaleOwner) => Err(SettleError::LeaseLost),
+            Some(ErrorCode::UnknownDelivery) => Err(SettleError::UnknownDelivery),
             _ => {
                 let error = ServerError::from_code(code.number(), Op::Settle, String::new(), position);
                 if self.is_retried(&error, now) {
@@ -157,17 +156,17 @@ impl Subscription {
             }
         };
         let (id, delivery_id) = (item.message, item.delivery_id);
-        match (outcome, item.kind) {
-            (SettleOutcome::Done, SettleKind::Progress) => self.hand_over.renewed(id, delivery_id, true, now),
-            (SettleOutcome::Done, SettleKind::Ack) => self.hand_over.settled(id, delivery_id, false),
+        match (&result, item.kind) {
+            (Ok(()), SettleKind::Progress) => self.hand_over.renewed(id, delivery_id, true, now),
+            (Ok(()), SettleKind::Ack) => self.hand_over.settled(id, delivery_id, false),
             // A dead message does not come again, but what left behind it in its key was ended with it all the same.
-            (SettleOutcome::Done, SettleKind::Nack | SettleKind::DeadLetter | SettleKind::Release) => {
+            (Ok(()), SettleKind::Nack | SettleKind::DeadLetter | SettleKind::Release) => {
                 self.hand_over.settled(id, delivery_id, true);
             }
-            (SettleOutcome::Stale | SettleOutcome::Unknown, _) => self.hand_over.lost(id, delivery_id),
+            (Err(_), _) => self.hand_over.lost(id, delivery_id),
         }
         if let Some(reply) = item.reply {
-            effects.push(Effect::Settled(reply, Ok(outcome)));
+            effects.push(Effect::Settled(reply, result));
         }
         None
     }
@@ -179,7 +178,7 @@ impl Subscription {
             self.hand_over.set_settling(item.message, item.delivery_id, false);
         }
         if let Some(reply) = item.reply {
-            effects.push(Effect::Settled(reply, Err(error)));
+            effects.push(Effect::Settled(reply, Err(error.into())));
         }
     }
 
