@@ -145,7 +145,7 @@ impl Load {
         self.runtime.block_on(async {
             let producer = client.producer(topic, ProducerOptions::default()).await.expect("the topic exists");
             for _ in 0..batches {
-                producer.publish_batch(&[Message::of(&value); BATCH]).await.expect("there is room");
+                producer.publish_batch(&vec![Message::of(&value); BATCH]).await.expect("there is room");
             }
             drop(producer);
             client.close().await;

@@ -253,6 +253,25 @@ fn p3_publish_refused_for_now_keeps_its_number_and_so_does_what_is_behind() {
 }
 
 #[test]
+fn p3_publish_refused_for_now_waits_as_long_as_the_broker_asks_and_holds_the_others_back() {
+    let mut bench = Bench::new(None);
+    bench.publish().unwrap();
+    let (_, index) = bench.take().expect("it is sent");
+    let mut answer = ErrorAnswer::new(ErrorCode::Backpressure, Op::Publish.number(), b"not now");
+    answer.retry_after_ms = 700;
+    bench.line.answered_error(index, ServerError::from_answer(&answer), bench.now, &mut bench.effects);
+    bench.publish().unwrap();
+    assert_eq!(bench.line.deadline(), Some(bench.now + Duration::from_millis(700)));
+    for (wait_ms, sent) in [(699, &[][..]), (1, &[1, 2])] {
+        bench.now += Duration::from_millis(wait_ms);
+        bench.line.on_timer(bench.now);
+        bench.line.pump(&mut bench.link);
+        let numbers: Vec<u64> = bench.outgoing().iter().map(|attempt| attempt.number).collect();
+        assert_eq!(numbers, sent);
+    }
+}
+
+#[test]
 fn p2_publish_with_an_unanswered_attempt_is_unknown_when_refused_and_its_number_is_not_given_away() {
     let mut bench = Bench::new(None);
     bench.publish().unwrap();
