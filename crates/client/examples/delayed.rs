@@ -5,14 +5,14 @@
 use std::error::Error;
 use std::time::Instant;
 
-use mortarmq_client::{Client, ClientOptions, ConsumerOptions, Message, ProducerOptions};
+use mortarmq_client::{Client, ClientOptions, ConsumerOptions, Message, ProducerOptions, TopicOptions};
 
 /// Publishes three reminders and waits for them.
 #[tokio::main]
 pub(crate) async fn main() -> Result<(), Box<dyn Error>> {
     let server = std::env::var("MORTARMQ_SERVER").unwrap_or_else(|_| "127.0.0.1:7188".to_owned());
     let client = Client::connect(ClientOptions::to(&server)).await?;
-    client.declare_topic("reminders", 0, "").await?;
+    client.declare_topic("reminders", TopicOptions::default()).await?;
     let options = ConsumerOptions::default().set("lease_ms", 5_000);
     let mut consumer = client.consumer("reminders", "shown", options).await?;
     let producer = client.producer("reminders", ProducerOptions::default()).await?;

@@ -12,7 +12,7 @@
 use std::error::Error;
 use std::time::Duration;
 
-use mortarmq_client::{Client, ClientOptions, ConsumerOptions, Delivery};
+use mortarmq_client::{Client, ClientOptions, ConsumerOptions, Delivery, TopicOptions};
 use rusqlite::Connection;
 
 /// Books the orders of the topic `orders` into the SQLite file `EFFECTS` until Ctrl-C.
@@ -24,7 +24,7 @@ pub(crate) async fn main() -> Result<(), Box<dyn Error>> {
     let linger_ms = std::env::var("LINGER_MS").ok().and_then(|text| text.parse().ok()).unwrap_or(0);
     let mut effects = open(&file)?;
     let client = Client::connect(ClientOptions::to(&server)).await?;
-    client.declare_topic("orders", 0, "").await?;
+    client.declare_topic("orders", TopicOptions::default()).await?;
     // A consumer that died is missed after a second, and what it held is delivered again.
     let options = ConsumerOptions::default().set("session_ms", 1_000).set("retry_backoff_base_ms", 100);
     let mut consumer = client.consumer("orders", "bookkeeping", options).await?;

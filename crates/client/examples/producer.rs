@@ -7,14 +7,14 @@
 
 use std::error::Error;
 
-use mortarmq_client::{Client, ClientOptions, Message, Outcome, ProducerOptions};
+use mortarmq_client::{Client, ClientOptions, Message, Outcome, ProducerOptions, TopicOptions};
 
 /// Publishes to the broker at `MORTARMQ_SERVER`.
 #[tokio::main]
 pub(crate) async fn main() -> Result<(), Box<dyn Error>> {
     let server = std::env::var("MORTARMQ_SERVER").unwrap_or_else(|_| "127.0.0.1:7188".to_owned());
     let client = Client::connect(ClientOptions::to(&server)).await?;
-    client.declare_topic("orders", 0, "").await?;
+    client.declare_topic("orders", TopicOptions::default()).await?;
     let producer = client.producer("orders", ProducerOptions::default()).await?;
 
     let mut receipts = Vec::new();

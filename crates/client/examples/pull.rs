@@ -4,14 +4,14 @@
 
 use std::error::Error;
 
-use mortarmq_client::{Client, ClientOptions, ConsumerOptions, PullOptions};
+use mortarmq_client::{Client, ClientOptions, ConsumerOptions, PullOptions, TopicOptions};
 
 /// Empties what the group `reports` has to do.
 #[tokio::main]
 pub(crate) async fn main() -> Result<(), Box<dyn Error>> {
     let server = std::env::var("MORTARMQ_SERVER").unwrap_or_else(|_| "127.0.0.1:7188".to_owned());
     let client = Client::connect(ClientOptions::to(&server)).await?;
-    client.declare_topic("orders", 0, "").await?;
+    client.declare_topic("orders", TopicOptions::default()).await?;
 
     // Without credit nothing is pushed.
     let options = ConsumerOptions { credit_messages: Some(0), ..ConsumerOptions::default() };

@@ -8,7 +8,7 @@
 use std::error::Error;
 use std::process::Stdio;
 
-use mortarmq_client::{Client, ClientOptions, ConsumerOptions, Delivery, Verdict};
+use mortarmq_client::{Client, ClientOptions, ConsumerOptions, Delivery, TopicOptions, Verdict};
 use tokio::io::AsyncWriteExt;
 use tokio::process::Command;
 
@@ -18,7 +18,7 @@ pub(crate) async fn main() -> Result<(), Box<dyn Error>> {
     let server = std::env::var("MORTARMQ_SERVER").unwrap_or_else(|_| "127.0.0.1:7188".to_owned());
     let command = std::env::var("EXEC").unwrap_or_else(|_| "cat".to_owned());
     let client = Client::connect(ClientOptions::to(&server)).await?;
-    client.declare_topic("orders", 0, "").await?;
+    client.declare_topic("orders", TopicOptions::default()).await?;
 
     // Twice as many as run at once: what is fetched ahead of that is withheld from other workers.
     let options = ConsumerOptions { credit_messages: Some(8), ..ConsumerOptions::default() };

@@ -12,7 +12,7 @@ use crate::connection::{self, Dialer};
 use crate::consumer::Consumer;
 use crate::engine::{CallAnswer, Settings, Shared};
 use crate::errors::ClientError;
-use crate::options::{ClientOptions, ConsumerOptions, ProducerOptions};
+use crate::options::{ClientOptions, ConsumerOptions, ProducerOptions, TopicOptions};
 use crate::producer::Producer;
 
 /// A client of a broker: one connection, opened again whenever it is lost. Clones share it.
@@ -97,7 +97,7 @@ impl Client {
     /// [`give_up_after`](crate::ReconnectOptions::give_up_after) if that is set. With TLS also: its CAs cannot be used, or
     /// no server shows a certificate of theirs.
     pub async fn connect(options: ClientOptions) -> Result<Self, ClientError> {
-        let shared = Arc::new(Shared::new(options.reconnect.clone()));
+        let shared = Arc::new(Shared::new(options.reconnect.clone(), options.observed()));
         let mut dialer = Dialer::new(options)?;
         let connected = dialer.connect().await?;
         let handle = Handle { shared: Arc::clone(&shared) };
@@ -105,19 +105,14 @@ impl Client {
         Ok(Self { handle: Arc::new(handle) })
     }
 
-    /// Creates a topic, or finds it. `partitions` 0 is the cluster's default; `options_json` an object of topic
-    /// settings, empty for none.
+    /// Creates a topic, or finds it.
     ///
     /// # Errors
     /// Among others a forbidden name, and a topic of that name with other settings.
-    pub async fn declare_topic(
-        &self,
-        name: &str,
-        partitions: u16,
-        options_json: &str,
-    ) -> Result<TopicInfo, ClientError> {
+    pub async fn declare_topic(&self, name: &str, options: TopicOptions) -> Result<TopicInfo, ClientError> {
+        let TopicOptions { partitions, options_json } = &options;
         let request =
-            Declare { topic: name, partition_count: partitions, delete: false, options: options_json.as_bytes() };
+            Declare { topic: name, partition_count: *partitions, delete: false, options: options_json.as_bytes() };
         let answer = self.declare(&request).await?;
         let ok = DeclareOk::decode(&answer.result).map_err(bad_answer(Op::Declare))?;
         Ok(TopicInfo {

@@ -52,6 +52,8 @@ pub struct Delivery {
     pub(crate) ownership_epoch: u64,
     pub(crate) lease: Arc<Lease>,
     pub(crate) home: Home,
+    /// Its own id in a history; none where none is written.
+    pub(crate) msg: Option<Arc<str>>,
 }
 
 impl Delivery {
@@ -100,6 +102,7 @@ impl Delivery {
             ownership_epoch: message.ownership_epoch,
             lease: Arc::default(),
             home: home.clone(),
+            msg: None,
         }
     }
 }

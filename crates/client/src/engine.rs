@@ -41,6 +41,7 @@ use self::topic::TopicUse;
 use crate::errors::ClientError;
 use crate::message::Message;
 use crate::options::{ProducerOptions, PullOptions, ReconnectOptions};
+use crate::recording::Observed;
 use crate::settle::Home;
 
 /// The engine as handles and the connection task share it.
@@ -53,8 +54,12 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    pub(crate) fn new(reconnect: ReconnectOptions) -> Self {
-        Self { engine: Mutex::new(Engine::new(reconnect)), wake: Notify::new(), has_ended: watch::Sender::new(false) }
+    pub(crate) fn new(reconnect: ReconnectOptions, observed: Option<Observed>) -> Self {
+        Self {
+            engine: Mutex::new(Engine::new(reconnect, observed)),
+            wake: Notify::new(),
+            has_ended: watch::Sender::new(false),
+        }
     }
 
     /// Lets `act` work on the engine, then tells whoever is concerned.
@@ -104,6 +109,7 @@ pub(crate) struct Engine {
     next_call: u64,
     phase: Phase,
     reconnect: ReconnectOptions,
+    observed: Option<Observed>,
     effects: Effects,
     /// For encoding; kept for its memory.
     scratch: BytesMut,
@@ -130,10 +136,12 @@ enum Phase {
 pub(crate) struct Turn {
     pub(crate) deadline: Instant,
     pub(crate) is_finished: bool,
+    /// Whether an answer is owed.
+    pub(crate) is_waiting: bool,
 }
 
 impl Engine {
-    fn new(reconnect: ReconnectOptions) -> Self {
+    fn new(reconnect: ReconnectOptions, observed: Option<Observed>) -> Self {
         Self {
             link: Link::default(),
             lines: BTreeMap::new(),
@@ -143,6 +151,7 @@ impl Engine {
             next_call: 0,
             phase: Phase::Open,
             reconnect,
+            observed,
             effects: Effects::default(),
             scratch: BytesMut::new(),
             ping_at: Instant::now() + PING_EVERY,
@@ -172,7 +181,8 @@ impl Engine {
     ) -> Result<(u32, Arc<Window>), ClientError> {
         self.check_open()?;
         let id = self.take_id();
-        let line = Line::new(id, topic.to_owned(), options, &self.reconnect, opened);
+        let scribe = self.observed.as_ref().map(|observed| observed.scribe(id, topic));
+        let line = Line::new(id, topic.to_owned(), options, &self.reconnect, scribe, opened);
         let window = line.window();
         self.lines.insert(id, line);
         self.ask_for_topics();
@@ -226,7 +236,9 @@ impl Engine {
         self.check_open()?;
         let id = self.take_id();
         let home = Home { shared, subscription: id };
-        let subscription = Subscription::new(home, topic.to_owned(), settings, &self.reconnect, opened);
+        let path = format!("{topic}/{}", settings.group());
+        let scribe = self.observed.as_ref().map(|observed| observed.scribe(id, &path));
+        let subscription = Subscription::new(home, topic.to_owned(), settings, &self.reconnect, scribe, opened);
         let ready = subscription.ready();
         self.subscriptions.insert(id, subscription);
         self.ask_for_topics();
@@ -299,7 +311,7 @@ impl Engine {
 
     /// As [`Self::take_turn`], while there is still something to write.
     pub(crate) fn turn(&self) -> Turn {
-        Turn { deadline: self.deadline(), is_finished: self.is_finished() }
+        Turn { deadline: self.deadline(), is_finished: self.is_finished(), is_waiting: !self.link.sent.is_empty() }
     }
 
     /// Does what is due.

@@ -42,7 +42,7 @@ pub enum ClientError {
         outcome: Outcome,
     },
     /// The client, producer or consumer was closed before the answer.
-    #[error("closed before an answer came ({}); {}", told(*outcome), repeat_hint(*outcome))]
+    #[error("closed before an answer came ({}); {}", told(*outcome), closed_hint(*outcome))]
     Closed {
         /// Whether the request may have taken effect.
         outcome: Outcome,
@@ -309,6 +309,13 @@ const fn told(outcome: Outcome) -> &'static str {
     match outcome {
         Outcome::Refused => "nothing was stored or changed",
         Outcome::Unknown => "outcome unknown",
+    }
+}
+
+const fn closed_hint(outcome: Outcome) -> &'static str {
+    match outcome {
+        Outcome::Refused => "open a new client, producer or consumer to go on",
+        Outcome::Unknown => "look whether it took effect before repeating it",
     }
 }
 

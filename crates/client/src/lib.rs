@@ -4,11 +4,11 @@
 //!
 //! ```no_run
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
-//! use mortarmq_client::{Client, ClientOptions, Message, ProducerOptions};
+//! use mortarmq_client::{Client, ClientOptions, Message, ProducerOptions, TopicOptions};
 //!
 //! // One address or several: any node takes any request, and a lost connection is opened again at the next.
 //! let client = Client::connect(ClientOptions::to("127.0.0.1:7188")).await?;
-//! client.declare_topic("orders", 0, "").await?;
+//! client.declare_topic("orders", TopicOptions::default()).await?;
 //! let producer = client.producer("orders", ProducerOptions::default()).await?;
 //!
 //! // Wait for each answer …
@@ -109,9 +109,16 @@ mod consumer;
 mod delivery;
 mod engine;
 mod errors;
+#[cfg(feature = "history")]
+mod history;
 mod message;
 mod options;
 mod producer;
+#[cfg_attr(
+    not(feature = "history"),
+    allow(dead_code, reason = "what a history is told is read only where one is written")
+)]
+mod recording;
 mod settle;
 mod worker;
 
@@ -119,6 +126,8 @@ pub use client::{Client, Metadata, Node, Topic, TopicInfo};
 pub use consumer::Consumer;
 pub use delivery::Delivery;
 pub use errors::{ClientError, PublishError, ServerError, SettleError};
+#[cfg(feature = "history")]
+pub use history::Recording;
 pub use message::Message;
 pub use mortarmq_transport::Roots;
 pub use mortarmq_types::{
@@ -126,7 +135,9 @@ pub use mortarmq_types::{
 };
 pub use mortarmq_wire::ops::{StartPolicy, TopicState};
 pub use mortarmq_wire::{ErrorCode, Outcome};
-pub use options::{ClientOptions, ConsumerOptions, ProducerOptions, PullOptions, ReconnectOptions, TlsOptions};
+pub use options::{
+    ClientOptions, ConsumerOptions, ProducerOptions, PullOptions, ReconnectOptions, TlsOptions, TopicOptions,
+};
 pub use producer::{Producer, Published, Receipt};
 pub use settle::SettleReceipt;
 pub use worker::Verdict;

@@ -29,6 +29,7 @@ use crate::backoff::Backoff;
 use crate::delivery::Delivery;
 use crate::errors::{ClientError, SettleError};
 use crate::options::{ConsumerOptions, PullOptions, ReconnectOptions};
+use crate::recording::Scribe;
 use crate::settle::Home;
 
 #[derive(Debug)]
@@ -47,6 +48,9 @@ pub(crate) struct Subscription {
     is_credit_changed: bool,
     hand_over: HandOver,
     settles: Settles,
+    /// Writes a history, if one is wanted; and since when what comes was asked for.
+    scribe: Option<Scribe>,
+    asked_ns: Option<u64>,
     pull: Option<PullRequest>,
     heartbeat_at: Option<Instant>,
     /// The broker refused something for now: nothing but heartbeats is sent until then.
@@ -92,6 +96,8 @@ struct PullRequest {
 #[derive(Debug, Default)]
 struct Closing {
     is_leave_sent: bool,
+    /// When it was asked for, in a history's time.
+    call_ns: u64,
     reply: Option<oneshot::Sender<DoneResult>>,
 }
 
@@ -105,6 +111,10 @@ pub(crate) enum Next {
 }
 
 impl Settings {
+    pub(crate) fn group(&self) -> &str {
+        &self.group
+    }
+
     pub(crate) fn new(group: &str, options: ConsumerOptions) -> Self {
         Self {
             group: group.to_owned(),
@@ -124,6 +134,7 @@ impl Subscription {
         topic: String,
         settings: Settings,
         reconnect: &ReconnectOptions,
+        scribe: Option<Scribe>,
         opened: oneshot::Sender<DoneResult>,
     ) -> Self {
         Self {
@@ -136,7 +147,9 @@ impl Subscription {
             is_credit_asked: false,
             is_credit_changed: false,
             hand_over: HandOver::default(),
-            settles: Settles::default(),
+            settles: Settles::new(scribe.clone()),
+            scribe,
+            asked_ns: None,
             pull: None,
             heartbeat_at: None,
             retry_at: None,
@@ -211,8 +224,12 @@ impl Subscription {
         }
     }
 
-    pub(crate) fn arrived(&mut self, message: &Message<'_>, now: Instant) {
-        let delivery = Delivery::of(message, &self.home);
+    pub(crate) fn arrived(&mut self, message: &Message<'_>, now: Instant, effects: &mut Effects) {
+        let mut delivery = Delivery::of(message, &self.home);
+        if let Some(scribe) = &self.scribe {
+            delivery.msg = scribe.message_id(&delivery);
+            effects.tell(scribe.delivered(self.asked_ns.unwrap_or_default(), &delivery));
+        }
         if self.closing.is_some() {
             self.settles.push(Item::of(&delivery, SettleKind::Release));
         } else {
@@ -251,6 +268,10 @@ impl Subscription {
 
     /// Asks for messages; an earlier pull that nobody waits for any more is forgotten.
     pub(crate) fn pull(&mut self, limits: PullOptions, reply: oneshot::Sender<DoneResult>) {
+        // What comes now was asked for now, if nothing can come any more that was asked for before.
+        if self.settings.credit_count == 0 && self.pull.is_none() {
+            self.asked_ns = self.scribe.as_ref().map(Scribe::now_ns);
+        }
         let is_open = self.pull.as_ref().is_some_and(|pull| pull.is_sent);
         self.pull = Some(PullRequest { limits, is_sent: is_open, reply });
     }
@@ -268,7 +289,11 @@ impl Subscription {
             self.settles.push(item);
         }
         self.pull = None;
-        self.closing.get_or_insert_default().reply = reply;
+        let closing = self.closing.get_or_insert_with(|| Closing {
+            call_ns: self.scribe.as_ref().map_or(0, Scribe::now_ns),
+            ..Closing::default()
+        });
+        closing.reply = reply;
         effects.wake(&self.ready);
     }
 
@@ -312,8 +337,13 @@ impl Subscription {
             return;
         }
         let unsettled = SettleError::from(error.clone().with_outcome(Outcome::Unknown));
-        for reply in self.settles.take_all().into_iter().filter_map(|item| item.reply) {
-            effects.push(Effect::Settled(reply, Err(unsettled.clone())));
+        for item in self.settles.take_all() {
+            self.answer(item, None, Err(unsettled.clone()), effects);
+        }
+        if let (Some(scribe), Some(_)) = (&self.scribe, &self.identity) {
+            // It did not leave as far as it knows: its session ends by itself.
+            let call_ns = self.closing.as_ref().map_or_else(|| scribe.now_ns(), |closing| closing.call_ns);
+            effects.tell([scribe.left(call_ns, None, Err(Outcome::Unknown))]);
         }
         // Nothing can be settled any more, so nothing of it is handed to anybody.
         drop(self.hand_over.release_all());
@@ -362,6 +392,7 @@ impl Subscription {
         let credit_count = if self.closing.is_some() { 0 } else { settings.credit_count };
         self.is_credit_asked = credit_count != 0;
         self.is_credit_changed = false;
+        self.asked_ns = self.asked_ns.or_else(|| self.scribe.as_ref().map(Scribe::now_ns));
         let request = Subscribe {
             group: &settings.group,
             topic_id,
@@ -432,3 +463,19 @@ const SHORTEST_SESSION_MS: u64 = 1_000;
 const MIN_SESSION_MS: u64 = 300;
 /// A connection is given up after 45 s of silence, so rarer heartbeats would save nothing.
 const MAX_SESSION_MS: u64 = 60_000;
+
+#[cfg(test)]
+mod tests {
+    use super::{SHORTEST_SESSION_MS, Settings};
+    use crate::options::ConsumerOptions;
+
+    #[test]
+    fn p5_heartbeats_come_often_enough_for_a_group_that_others_have_made() {
+        // SUB's OK does not tell the session time: with heartbeats for the default of 10 s, a group that was made with the
+        // shortest one lost this member, and all it held, again and again.
+        let every_ms = |options| Settings::new("billing", options).heartbeat_every.as_millis() as u64;
+        assert!(2 * every_ms(ConsumerOptions::default()) < SHORTEST_SESSION_MS, "one may be lost");
+        let told = ConsumerOptions::default().set("lease_ms", 60_000).set("session_ms", 30_000);
+        assert_eq!(every_ms(told), 10_000);
+    }
+}

@@ -12,7 +12,7 @@ use crate::message::Message;
 use crate::options::{ConsumerOptions, ProducerOptions, ReconnectOptions};
 
 fn connected() -> (Engine, Instant) {
-    let (mut engine, now) = (Engine::new(ReconnectOptions::default()), Instant::now());
+    let (mut engine, now) = (Engine::new(ReconnectOptions::default(), None), Instant::now());
     engine.connected(now);
     (engine, now)
 }

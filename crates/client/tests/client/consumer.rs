@@ -358,20 +358,6 @@ async fn a_window_that_is_changed_counts_at_once_and_over_later_connections() {
 }
 
 #[tokio::test]
-async fn p5_a_group_with_the_shortest_session_keeps_a_member_that_does_not_know_it() {
-    // SUB does not tell how the group was made, so heartbeats have to come often enough for any.
-    let fake = Fake::start(&["orders"]).await;
-    let client = connect(&fake).await;
-    let _consumer = client.consumer("orders", "billing", ConsumerOptions::default()).await.unwrap();
-    let joined = std::time::Instant::now();
-    fake.until("two heartbeats", |state| {
-        state.seen.iter().filter(|seen| **seen == Seen::Heartbeat { is_leave: false }).count() == 2
-    })
-    .await;
-    assert!(joined.elapsed() < Duration::from_secs(6), "with the default session of 10 s they come at 3.3 s and 6.7 s");
-}
-
-#[tokio::test]
 async fn a_consumer_of_a_deleted_topic_is_told_so() {
     let fake = Fake::start(&["orders"]).await;
     let client = connect(&fake).await;

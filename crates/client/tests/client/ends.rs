@@ -67,6 +67,25 @@ async fn a_client_goes_on_at_another_server_when_its_own_is_gone() {
 }
 
 #[tokio::test]
+async fn a_broker_that_owes_an_answer_and_says_nothing_is_left_for_another() {
+    // As after a cut cable: nobody closes the connection. An idle client is asked nothing, so it stays.
+    let (first, second) = (Fake::start(&["orders"]).await, Fake::start(&["orders"]).await);
+    let client = Client::connect(ClientOptions {
+        reconnect: options(&first).reconnect,
+        connect_timeout: std::time::Duration::from_millis(100),
+        answer_timeout: std::time::Duration::from_millis(100),
+        ..ClientOptions::to(&format!("{},{}", first.address, second.address))
+    });
+    let client = client.await.unwrap();
+    client.metadata(&[]).await.unwrap();
+    first.state().is_mute = true;
+    tokio::time::sleep(std::time::Duration::from_millis(300)).await;
+    assert!(second.seen().is_empty(), "nothing is owed");
+    soon("the other server's answer", client.metadata(&[])).await.unwrap();
+    assert!(second.seen().contains(&Seen::Metadata));
+}
+
+#[tokio::test]
 async fn closing_a_producer_waits_for_all_answers() {
     let mut is_cut = false;
     let fake = Fake::start_with(&["orders"], move |seen| match seen {

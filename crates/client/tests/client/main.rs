@@ -4,6 +4,8 @@ mod consumer;
 mod cuts;
 mod ends;
 mod fake;
+#[cfg(feature = "history")]
+mod history;
 mod producer;
 mod requests;
 mod worker;

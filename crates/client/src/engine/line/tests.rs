@@ -74,7 +74,7 @@ impl Bench {
     fn new(producer_id: Option<u64>) -> Self {
         let options = ProducerOptions { producer_id, ..ProducerOptions::default() };
         let reconnect = ReconnectOptions { initial_ms: 1, max_ms: 1, give_up_after: None };
-        let line = Line::new(0, "orders".to_owned(), &options, &reconnect, oneshot::channel().0);
+        let line = Line::new(0, "orders".to_owned(), &options, &reconnect, None, oneshot::channel().0);
         let mut bench = Self {
             line,
             link: Link::default(),

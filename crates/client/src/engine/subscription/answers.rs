@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use mortarmq_types::{Position, TopicIncarnation};
-use mortarmq_wire::ops::{ItemCode, SettleKind, SettleOk, SubscribeOk};
-use mortarmq_wire::{ErrorCode, Op};
+use mortarmq_wire::ops::{HeartbeatOk, ItemCode, SettleKind, SettleOk, SubscribeOk};
+use mortarmq_wire::{ErrorCode, Op, Outcome};
 use tokio::time::Instant;
 
 use super::super::effects::{DoneResult, Effect, Effects};
@@ -66,7 +66,12 @@ impl Subscription {
     }
 
     /// The last word was heard.
-    pub(crate) fn left(&mut self, effects: &mut Effects) {
+    pub(crate) fn left(&mut self, result: &[u8], effects: &mut Effects) {
+        if let (Some(scribe), Some(closing)) = (&self.scribe, &self.closing) {
+            let position = HeartbeatOk::decode(result).ok().map(|ok| ok.position);
+            effects.tell([scribe.left(closing.call_ns, position, Ok(()))]);
+        }
+        self.identity = None;
         self.finish(effects);
     }
 
@@ -165,10 +170,26 @@ impl Subscription {
             }
             (Err(_), _) => self.hand_over.lost(id, delivery_id),
         }
+        self.answer(item, Some(position), result, effects);
+        None
+    }
+
+    /// The last word about a settle.
+    pub(super) fn answer(
+        &self,
+        item: Item,
+        position: Option<Position>,
+        result: Result<(), SettleError>,
+        effects: &mut Effects,
+    ) {
+        if let Some(scribe) = &self.scribe {
+            // A repeat that is refused may follow an attempt that was done.
+            let outcome = |error: &SettleError| if item.is_repeat { Outcome::Unknown } else { error.outcome() };
+            effects.tell(scribe.settled(&item, position, result.as_ref().map(|()| ()).map_err(outcome)));
+        }
         if let Some(reply) = item.reply {
             effects.push(Effect::Settled(reply, result));
         }
-        None
     }
 
     fn settle_failed(&mut self, item: Item, error: ClientError, now: Instant, effects: &mut Effects) {
@@ -177,9 +198,7 @@ impl Subscription {
         } else {
             self.hand_over.set_settling(item.message, item.delivery_id, false);
         }
-        if let Some(reply) = item.reply {
-            effects.push(Effect::Settled(reply, Err(error.into())));
-        }
+        self.answer(item, None, Err(error.into()), effects);
     }
 
     /// The broker knows this member no more: the consumer joins anew, after a pause so that it cannot spin.
