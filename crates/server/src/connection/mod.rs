@@ -204,7 +204,9 @@ impl Connection {
         self.is_held = taken.is_held;
         self.deadlines.handle_read(now, taken.frames > 0, taken.pending_bytes > 0);
         self.send_requests();
-        self.grant.ask(taken.pending_bytes);
+        // Who has not shown who it is takes nothing from the budget; its frames are small.
+        let is_early = self.session.stage == Stage::BeforeConnect;
+        self.grant.ask(if is_early { 0 } else { taken.pending_bytes });
         if self.input.is_empty() && self.input.capacity() > KEPT_INPUT_BYTES {
             self.input = BytesMut::with_capacity(READ_BYTES);
         }
