@@ -78,7 +78,7 @@ impl Leader {
             leader.deliver();
             let bytes = leader.close();
             let leased = leases(&leader.apply(bytes));
-            leader.settle(leased);
+            leader.settle(&leased, true);
             let bytes = leader.close();
             leader.apply(bytes);
         }
@@ -100,11 +100,10 @@ impl Leader {
         let mut run = PublishRunBuilder::default();
         let body = [b'm'; 270];
         for _ in 0..MESSAGES {
-            let key = format!("key-{}", self.published % 1000);
-            let key = if has_keys { key.as_bytes() } else { b"" };
+            let key = if has_keys { format!("key-{}", self.published % 1000) } else { String::new() };
             let producer_id = ProducerId::new(1 + self.published % 8);
             let producer_seq = ProducerSeq::new(1 + self.published / 8);
-            let record = NewRecord { producer_id, producer_seq, key, has_headers: false, body: &body };
+            let record = NewRecord { producer_id, producer_seq, key: key.as_bytes(), has_headers: false, body: &body };
             run.add(TOPIC, Partition::ANY, 264, 256, &record);
             self.published += 1;
         }
@@ -122,15 +121,23 @@ impl Leader {
         }));
     }
 
-    fn settle(&mut self, leased: Vec<(Partition, Seq, DeliveryId)>) {
-        let ack = |(partition, first_seq, first_delivery)| SettleItem {
-            partition,
-            first_seq,
-            first_delivery,
-            count: 1,
-            kind: SettleKind::Ack,
-        };
-        let items = leased.into_iter().map(ack).collect();
+    /// Acks each by itself, or consecutive ones together, as a node folds them.
+    fn settle(&mut self, leased: &[(Partition, Seq, DeliveryId)], is_folded: bool) {
+        let mut items: Vec<SettleItem> = Vec::new();
+        for (partition, first_seq, first_delivery) in leased.iter().copied() {
+            let follows = |last: &&mut SettleItem| {
+                let count = u64::from(last.count);
+                last.partition == partition
+                    && last.first_seq.get() + count == first_seq.get()
+                    && last.first_delivery.get() + count == first_delivery.get()
+            };
+            match items.last_mut().filter(follows).filter(|_| is_folded) {
+                Some(last) => last.count += 1,
+                None => {
+                    items.push(SettleItem { partition, first_seq, first_delivery, count: 1, kind: SettleKind::Ack });
+                }
+            }
+        }
         self.batch.add(&Command::Settle(Settle { path: PATH, items }));
     }
 }
@@ -160,11 +167,11 @@ fn deliveries(has_keys: bool) -> (Leader, Bytes) {
     (leader, bytes)
 }
 
-fn settles(has_keys: bool) -> (Leader, Bytes) {
+fn settles(has_keys: bool, is_folded: bool) -> (Leader, Bytes) {
     let (mut leader, bytes) = deliveries(has_keys);
     let leased = leases(&leader.apply(bytes));
     assert_eq!(leased.len() as u64, MESSAGES);
-    leader.settle(leased);
+    leader.settle(&leased, is_folded);
     let bytes = leader.close();
     (leader, bytes)
 }
@@ -175,28 +182,29 @@ fn applied((mut leader, bytes): (Leader, Bytes)) -> (Leader, Applied) {
 }
 
 #[library_benchmark]
-#[bench::without_keys(args = (publishes(false)), config = limit(138_653))]
-#[bench::with_keys(args = (publishes(true)), config = limit(138_239))]
+#[bench::without_keys(args = (publishes(false)), config = limit(137_671))]
+#[bench::with_keys(args = (publishes(true)), config = limit(138_224))]
 fn apply_64_publishes(given: (Leader, Bytes)) -> (Leader, Applied) {
     applied(given)
 }
 
 #[library_benchmark]
-#[bench::without_keys(args = (deliveries(false)), config = limit(255_966))]
-#[bench::with_keys(args = (deliveries(true)), config = limit(391_154))]
+#[bench::without_keys(args = (deliveries(false)), config = limit(257_314))]
+#[bench::with_keys(args = (deliveries(true)), config = limit(390_974))]
 fn apply_deliver_of_64(given: (Leader, Bytes)) -> (Leader, Applied) {
     applied(given)
 }
 
 #[library_benchmark]
-#[bench::without_keys(args = (settles(false)), config = limit(355_617))]
-#[bench::with_keys(args = (settles(true)), config = limit(461_170))]
+#[bench::in_ranges(args = (settles(false, true)), config = limit(270_063))]
+#[bench::one_by_one(args = (settles(false, false)), config = limit(352_397))]
+#[bench::with_keys(args = (settles(true, false)), config = limit(461_018))]
 fn apply_settle_of_64(given: (Leader, Bytes)) -> (Leader, Applied) {
     applied(given)
 }
 
 #[library_benchmark]
-#[bench::without_keys(args = (Leader::warm(false)), config = limit(133_815))]
+#[bench::without_keys(args = (Leader::warm(false)), config = limit(96_255))]
 fn build_batch_of_64_publishes(mut leader: Leader) -> (Leader, Bytes) {
     leader.publish(false);
     let bytes = leader.close();

@@ -86,7 +86,7 @@ fn append_journal_batch(
 }
 
 #[library_benchmark]
-#[bench::four_partitions(args = (segments()), config = limit(124_006))]
+#[bench::four_partitions(args = (segments()), config = limit(126_213))]
 fn append_64_segment_records(
     (folder, mut writer, records): (TempDir, SegmentWriter, Vec<SegmentRecord>),
 ) -> (TempDir, SegmentWriter, Vec<SegmentRecord>) {
