@@ -1,8 +1,8 @@
 //! The tree of commands.
 
 use crate::commands::{
-    balance, bench, broker, completion, config, defaults, demo, dlq, explain, groups, hash_token, init, leader, peek,
-    publish, serve, subscribe, topics, trace, verify, version,
+    balance, bench, bench_floor, broker, completion, config, defaults, demo, dlq, explain, groups, hash_token, init,
+    leader, peek, publish, serve, subscribe, topics, trace, verify, version,
 };
 use crate::errors::Failure;
 
@@ -40,7 +40,9 @@ enum Command {
     Leader(leader::Command),
     Verify(verify::Args),
     Explain(explain::Args),
-    Bench(bench::Args),
+    Bench(Box<bench::Args>),
+    #[command(hide = true)]
+    BenchFloor(bench_floor::Args),
     Demo(demo::Args),
     Completion(completion::Args),
     /// Print the version
@@ -72,6 +74,7 @@ impl Cli {
             Command::Verify(args) => verify::run(&args),
             Command::Explain(args) => explain::run(&args),
             Command::Bench(args) => bench::run(&args),
+            Command::BenchFloor(args) => bench_floor::run(&args),
             Command::Demo(args) => demo::run(&args),
             Command::Completion(args) => completion::run(&args),
             Command::Version => version::run(),
