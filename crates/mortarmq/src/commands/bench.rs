@@ -7,6 +7,8 @@ use std::io::IsTerminal;
 use std::path::Path;
 use std::time::Duration;
 
+use mortarmq_client::TopicOptions;
+
 use crate::bench::{Floor, Latency, Usage, measure_floor};
 use crate::child_node::ChildNode;
 use crate::errors::Failure;
@@ -96,7 +98,10 @@ async fn phases(args: &Args) -> Result<(), Failure> {
     };
     let bench = Bench { server, pid: node.as_ref().map(ChildNode::pid), topic: topic_name() };
     let client = bench.server.connect().await?;
-    client.declare_topic(&bench.topic, PARTITIONS, "").await.map_err(|error| session::failure(&error))?;
+    client
+        .declare_topic(&bench.topic, TopicOptions::partitions(PARTITIONS))
+        .await
+        .map_err(|error| session::failure(&error))?;
     let floor = match node {
         Some(_) => Some(print_floor(args, folder.path(), &mut rows)?),
         None => None,

@@ -46,7 +46,6 @@ async fn one(client: &Client, topic: &str, limit: Duration) -> Result<(u64, Late
         ..ConsumerOptions::default()
     };
     let mut consumer = client.consumer(topic, "bench", options).await.map_err(|error| session::failure(&error))?;
-    let settler = consumer.settler();
     let (mut acked, mut latency, mut last) = (0, Latency::new(), Instant::now());
     let mut open = VecDeque::new();
     let deadline = tokio::time::Instant::now() + limit;
@@ -63,7 +62,7 @@ async fn one(client: &Client, topic: &str, limit: Duration) -> Result<(u64, Late
             next = consumer.next() => {
                 let Some(delivery) = next else { break };
                 let delivery = delivery.map_err(|error| session::failure(&error))?;
-                open.push_back((Instant::now(), settler.ack_later(&delivery)));
+                open.push_back((Instant::now(), delivery.ack()));
             }
             () = tokio::time::sleep_until(idle.min(deadline)) => break,
         }
@@ -80,7 +79,7 @@ async fn one(client: &Client, topic: &str, limit: Duration) -> Result<(u64, Late
 async fn first(open: &mut VecDeque<(Instant, SettleReceipt)>) -> Result<Instant, Failure> {
     let (begun, receipt) = open.front_mut().expect("the caller has looked");
     let begun = *begun;
-    receipt.await.map_err(|error| session::failure(&error))?;
+    session::is_settled(receipt.await)?;
     open.pop_front();
     Ok(begun)
 }
