@@ -43,13 +43,15 @@ pub(crate) struct Acked {
     pub ok_call: u64,
     pub ok_ret: u64,
     pub ok_commit: u64,
+    /// Whether the pair had been acked before, and an operator brought it back.
+    pub is_again: bool,
     /// When the first ack that was answered neither ok nor refused was called.
     pub open_call: u64,
 }
 
 impl Acked {
-    fn new(msg: MsgId) -> Self {
-        Self { msg, ok_call: NEVER, ok_ret: NEVER, ok_commit: NEVER, open_call: NEVER }
+    fn new(msg: MsgId, is_again: bool) -> Self {
+        Self { msg, is_again, ok_call: NEVER, ok_ret: NEVER, ok_commit: NEVER, open_call: NEVER }
     }
 
     fn take(&mut self, settle: &Settle) {
@@ -95,10 +97,10 @@ impl Books {
     /// Forgets what was taken of some messages, which are looked at a second time.
     pub(crate) fn forget(&mut self, msgs: &HashSet<MsgId>) {
         for book in self.paths.values_mut() {
-            let before = book.acks.len();
-            book.acks.retain(|acked| !msgs.contains(&acked.msg));
             // Only messages whose pairs are all acked are ever taken before everything has been read.
-            book.pairs -= (before - book.acks.len()) as u64;
+            let is_pair = |acked: &&Acked| !acked.is_again && msgs.contains(&acked.msg);
+            book.pairs -= book.acks.iter().filter(is_pair).count() as u64;
+            book.acks.retain(|acked| !msgs.contains(&acked.msg));
         }
     }
 
@@ -146,7 +148,12 @@ impl Books {
 impl PathBook {
     /// Once for the pair, and once more for each time an operator brought it back and it was acked again.
     fn add_acks(&mut self, pair: &Pair<'_>) {
-        let limit = 1 + pair.brought_back();
+        // What an operator brought back may have been granted and never arrived, and come again for another cause.
+        let asked: usize = [OperateKind::Redrive, OperateKind::Replay]
+            .into_iter()
+            .map(|kind| pair.context.operates(kind, pair.path, pair.msg).count())
+            .sum();
+        let limit = 1 + pair.brought_back().max(asked);
         let mut ids: Vec<Option<u64>> = Vec::new();
         let start = self.acks.len();
         for settle in pair.settles.iter().filter(|settle| settle.may_ack()) {
@@ -154,7 +161,7 @@ impl PathBook {
             let index = known.unwrap_or_else(|| ids.len().min(limit - 1));
             if index == ids.len() {
                 ids.push(settle.delivery_id);
-                self.acks.push(Acked::new(pair.msg));
+                self.acks.push(Acked::new(pair.msg, self.acks.len() > start));
             }
             self.acks[start + index].take(settle);
         }

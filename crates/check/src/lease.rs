@@ -1,7 +1,7 @@
 //! How long a lease certainly ran, as its consumer can know.
 
 use crate::context::nanoseconds;
-use crate::operation::{Cause, Delivery, Outcome, SettleKind};
+use crate::operation::{Cause, Delivery, OperateKind, Outcome, SettleKind};
 use crate::pair::{Pair, is_end};
 
 /// When a lease ran at least until.
@@ -44,7 +44,7 @@ pub(crate) fn certainly_overlap(pair: &Pair<'_>, one: &Delivery, two: &Delivery)
         LeaseEnd::Shown => false,
         LeaseEnd::AtLeast(end) => later_begins < end,
     };
-    if !is_inside || is_let_go(pair, earlier, later) {
+    if !is_inside || is_let_go(pair, earlier, later) || follows_unseen(pair, earlier, later) {
         return Some(false);
     }
     if earlier.span.certainly_before(&later.span) {
@@ -58,23 +58,34 @@ pub(crate) fn certainly_overlap(pair: &Pair<'_>, one: &Delivery, two: &Delivery)
     })
 }
 
-/// Whether a delivery with cause `released` or `consumer_lost` names this one as the one before it.
+/// Whether a delivery with cause `released` or `consumer_lost` names this one as the one before it; where a broker does not
+/// name it, whether this one is the latest before.
 fn is_shown_ended(pair: &Pair<'_>, delivery: &Delivery) -> bool {
-    delivery.id.is_some()
-        && pair.deliveries.iter().any(|later| {
-            later.prev == delivery.id && matches!(later.cause, Some(Cause::Released | Cause::ConsumerLost))
-        })
+    let ended = |later: &&Delivery| matches!(later.cause, Some(Cause::Released | Cause::ConsumerLost));
+    pair.deliveries.iter().copied().filter(ended).any(|later| match later.prev {
+        Some(_) => later.prev == delivery.id,
+        None => pair.latest_before(later).is_some_and(|latest| latest.at == delivery.at),
+    })
 }
 
-/// Whether a later delivery that gives no cause may follow a consumer that was recorded to leave.
+/// Whether a delivery that never arrived lies between two: what ended the earlier lease stood in that one's cause.
+fn follows_unseen(pair: &Pair<'_>, earlier: &Delivery, later: &Delivery) -> bool {
+    later.prev.is_some_and(|prev| pair.find(prev).is_none() && earlier.id.is_some_and(|id| id < prev))
+}
+
+/// Whether a later delivery that does not say how the earlier lease ended may follow a consumer that was lost: one without a
+/// cause, or one that an operator redrove, after the last attempt had ended with its consumer's session.
 fn is_let_go(pair: &Pair<'_>, earlier: &Delivery, later: &Delivery) -> bool {
-    use crate::operation::OperateKind::{Leave, Revoke};
-    later.cause.is_none()
-        && [Leave, Revoke].into_iter().any(|kind| {
-            pair.context.operates(kind, pair.path, pair.msg).any(|operate| {
-                operate.client.is_none_or(|client| client == earlier.client)
-                    && operate.span.may_precede(&later.span)
-                    && earlier.span.may_precede(&operate.span)
-            })
+    let is_gone = [OperateKind::Leave, OperateKind::Revoke].into_iter().any(|kind| {
+        pair.context.operates(kind, pair.path, pair.msg).any(|operate| {
+            operate.client.is_none_or(|client| client == earlier.client)
+                && operate.span.may_precede(&later.span)
+                && earlier.span.may_precede(&operate.span)
         })
+    });
+    match later.cause {
+        None => is_gone,
+        Some(Cause::Redriven) => is_gone || pair.context.has_fault_between(earlier.span.call, later.span.ret),
+        Some(_) => false,
+    }
 }

@@ -1,8 +1,8 @@
 //! The tree of commands.
 
 use crate::commands::{
-    balance, bench, broker, completion, config, defaults, demo, dlq, explain, groups, hash_token, init, leader, peek,
-    publish, serve, subscribe, topics, trace, verify, version,
+    balance, bench, broker, check, completion, config, defaults, demo, dlq, explain, groups, hash_token, init, leader,
+    peek, publish, serve, subscribe, topics, trace, verify, version,
 };
 use crate::errors::Failure;
 
@@ -39,6 +39,7 @@ enum Command {
     #[command(subcommand)]
     Leader(leader::Command),
     Verify(verify::Args),
+    Check(check::Args),
     Explain(explain::Args),
     Bench(bench::Args),
     Demo(demo::Args),
@@ -70,6 +71,7 @@ impl Cli {
             Command::Broker(command) => broker::run(&command),
             Command::Leader(command) => leader::run(&command),
             Command::Verify(args) => verify::run(&args),
+            Command::Check(args) => check::run(&args),
             Command::Explain(args) => explain::run(&args),
             Command::Bench(args) => bench::run(&args),
             Command::Demo(args) => demo::run(&args),

@@ -143,8 +143,8 @@ fn earliest_death(pair: &Pair<'_>, dead: &Delivery, max_attempts: u64) -> Option
         // A lost consumer's leases end at once.
         return None;
     }
-    let attempt = last.attempt.unwrap_or(pair.deliveries.len() as u64);
-    let missing = max_attempts.saturating_sub(attempt);
+    // Without its number the last recorded attempt may be the last of all: others may never have arrived.
+    let missing = last.attempt.map_or(0, |attempt| max_attempts.saturating_sub(attempt));
     let nacked = pair
         .settles_of(last)
         .filter(|settle| matches!(settle.kind, SettleKind::Nack(NackTo::Retry | NackTo::Release)) && settle.may_hold());

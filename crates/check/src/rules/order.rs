@@ -150,10 +150,11 @@ fn overtaken_event(
 fn is_certainly_earlier(earlier: &Member<'_, '_>, later: &Member<'_, '_>) -> bool {
     match (earlier.place, later.place) {
         (Some(one), Some(two)) => one.0 == two.0 && one.1 < two.1,
-        _ => match (earlier.publish, later.publish) {
-            (Some(one), Some(two)) => one.certainly_before(&two),
-            _ => false,
-        },
+        // Any of the later one's publishes may have stored it, so the earlier must be before them all.
+        _ => earlier.publish.is_some_and(|one| {
+            let mut taken = later.case.publishes.iter().filter(|publish| publish.outcome != Outcome::Refused);
+            later.publish.is_some() && taken.all(|publish| one.certainly_before(&publish.span))
+        }),
     }
 }
 

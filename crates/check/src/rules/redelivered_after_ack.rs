@@ -1,14 +1,15 @@
 //! `redelivered-after-ack`: a delivery certainly after an ok ack of the pair.
 //!
 //! Explained if this delivery, or one of the pair that may lie between the ack and it, was redriven or replayed; with the
-//! contract `narad` also if it overlaps the window of a fault.
+//! contract `narad` also if it overlaps the window of a fault. A redelivery that an operator asked for may be granted and
+//! never arrive; then the next one says another cause, and names it as `prev`.
 //!
 //! # Source
 //! P6: settled is final.
 
 use super::Rule;
 use crate::finding::{Found, Sink};
-use crate::operation::{Delivery, Settle, is_brought_back};
+use crate::operation::{Delivery, OperateKind, Settle, is_brought_back};
 use crate::pair::{Case, Pair};
 
 /// Judges one message.
@@ -63,7 +64,25 @@ fn explanation(pair: &Pair<'_>, ack: &Settle, delivery: &Delivery) -> Option<Exp
         let text = format!("an operator brought it back ({})", between.cause?.word());
         return Some(Explanation { text, is_fault: false });
     }
+    if is_perhaps_brought_back(pair, ack, delivery) {
+        let text = "an operator brought it back, and the delivery that says so never arrived".to_owned();
+        return Some(Explanation { text, is_fault: false });
+    }
     let fault = pair.context.excuse(pair.path, &delivery.span)?;
     let text = format!("it came in the window of the fault ({}) at {}", fault.kind, fault.call);
     Some(Explanation { text, is_fault: true })
+}
+
+/// Whether it follows a delivery that was granted and never arrived, after an operator may have brought the pair back.
+fn is_perhaps_brought_back(pair: &Pair<'_>, ack: &Settle, delivery: &Delivery) -> bool {
+    let follows_unrecorded = pair.deliveries.iter().any(|between| {
+        let is_between = ack.span.may_precede(&between.span) && between.span.may_precede(&delivery.span);
+        is_between && between.prev.is_some() && pair.previous(between).is_none()
+    });
+    follows_unrecorded
+        && [OperateKind::Redrive, OperateKind::Replay].into_iter().any(|kind| {
+            pair.context
+                .operates(kind, pair.path, pair.msg)
+                .any(|operate| ack.span.may_precede(&operate.span) && operate.span.may_precede(&delivery.span))
+        })
 }

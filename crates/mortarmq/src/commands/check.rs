@@ -8,7 +8,7 @@ use mortarmq_check::{AsText, Contract, Options, Progress, Report, as_html, as_js
 use mortarmq_history::{Limits, ReadError, Reader};
 
 use crate::errors::{Failure, chain};
-use crate::output::{grouped, note};
+use crate::output::grouped;
 
 /// Judge recorded histories of any broker: `verdict: X` first; exit code 1 unless it is OK or OVERDUE
 #[derive(Debug, clap::Args)]
