@@ -6,6 +6,8 @@
 
 mod support;
 
+#[path = "random_lives/changes.rs"]
+mod changes;
 #[path = "random_lives/consumers.rs"]
 mod consumers;
 #[path = "random_lives/flood.rs"]
@@ -75,6 +77,10 @@ const REACHED: &[&str] = &[
     "overdue",
     "a member that held more than a batch ends is gone",
     "settled messages went",
+    "settings of a group changed",
+    "a topic grew",
+    "a key repeated",
+    "a key repeated after a crash",
 ];
 
 const STEPS: u64 = 300;

@@ -12,6 +12,7 @@ use mortarmq_node::{Act, Answer, Delivery, LetterAction, LettersAct, Query, Quer
 use mortarmq_shard::{SettleCode, SettleKind};
 use mortarmq_storage::MemoryDisk;
 use mortarmq_types::{Cause, DeliveryId, Partition, Seq, TopicIncarnation};
+use serde_json::Value;
 use support::{CONNECTION, Crashed, Rig, RigOptions, number_of, publish, settle, subscribe};
 
 /// What the default lives must meet, or they prove little.
@@ -35,6 +36,7 @@ const REACHED: &[&str] = &[
     "path purged",
     "start from a checkpoint",
     "death",
+    "settings changed",
 ];
 
 /// What the clients of one topic with one partition know; a message's number is its sequence.
@@ -279,8 +281,27 @@ impl Life {
         Ok(())
     }
 
+    /// The group gets other settings: nothing of them settles a message or brings one back.
+    fn change(&mut self) -> Result<(), Crashed> {
+        let (key, value) = match self.random.below(5) {
+            0 => ("order", Value::from(["key", "none"][usize::from(self.random.below(2) == 0)])),
+            1 => {
+                ("max_passed_over", Value::from([1, 3, 65_536][usize::try_from(self.random.below(3)).expect("small")]))
+            }
+            2 => ("max_in_flight", Value::from(self.random.below(4))),
+            3 => ("lease_ms", Value::from(10_000 + self.random.below(20_000))),
+            _ => ("retry_backoff_base_ms", Value::from(self.random.below(200))),
+        };
+        let settings = std::iter::once((key.to_owned(), value)).collect();
+        let (topic, group) = ("orders".to_owned(), "billing".to_owned());
+        self.rig.act(Act::ChangeGroup { topic, group, settings })?;
+        self.record.reach("settings changed");
+        Ok(())
+    }
+
     fn step(&mut self) -> Result<(), Crashed> {
-        match self.random.below(40) {
+        match self.random.below(42) {
+            40 | 41 => self.change()?,
             0..8 => self.publish()?,
             8..24 => self.settle_one()?,
             24..31 => self.letters()?,
@@ -354,6 +375,11 @@ impl Life {
     fn end(&mut self) {
         self.die();
         self.is_mild = true;
+        // With small limits only so many come back at a time.
+        let settings = [("max_passed_over", 65_536), ("max_in_flight", 0)]
+            .map(|(key, value)| (key.to_owned(), Value::from(value)));
+        let (topic, group, settings) = ("orders".to_owned(), "billing".to_owned(), settings.into_iter().collect());
+        self.rig.act(Act::ChangeGroup { topic, group, settings }).expect("no crash");
         for round in 0..60 {
             self.take();
             while !self.held.is_empty() {

@@ -2,10 +2,11 @@
 
 use mortarmq_node::{Answer, Failure, Request, Subscribe, Unsent};
 use mortarmq_shard::{SettleCode, SettleItem, SettleKind, StartPolicy};
-use mortarmq_types::{CommitIndex, ConnectionId, DeliveryId, MemberId, MonotonicTime, Position};
+use mortarmq_types::{CommitIndex, ConnectionId, DeliveryId, MemberId, MonotonicTime, Position, TopicIncarnation};
 use mortarmq_wire::ErrorCode;
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::groups::GroupOptions;
 use crate::life::{Expect, Life, is_overdue};
 use crate::record::{Acked, MemberRecord, PathName, PathRecord};
 use crate::resumes::ComesAgain;
@@ -53,7 +54,14 @@ impl Life {
         }
         let options = self.random.pick(&self.groups.clone()).clone();
         let window = *self.random.pick(&[0, 1, 2, 5, 20, 200]);
+        let options = self.options_of(topic, &options);
         self.join(connection, (topic, options.name.clone()), window, &options);
+    }
+
+    /// What a join of a group names: what nobody changed since it was made.
+    pub(crate) fn options_of(&self, topic: TopicIncarnation, options: &GroupOptions) -> GroupOptions {
+        let known = self.record.topics[&topic].paths.get(&options.name);
+        known.map_or(options, |path| &path.options).clone()
     }
 
     pub(crate) fn join(
@@ -61,7 +69,7 @@ impl Life {
         connection: ConnectionId,
         path: PathName,
         window: u16,
-        options: &crate::groups::GroupOptions,
+        options: &GroupOptions,
     ) -> MemberId {
         self.last_member += 1;
         let member = MemberId::new(self.last_member);
@@ -358,8 +366,12 @@ impl Life {
             }
             (Expect::Resume { member, is_mine }, result) => self.judge_resume(member, is_mine, result),
             (Expect::Subscribe { member }, Err(failure)) => {
-                let deleted = self.record.topics[&self.record.members[&member].path.0].delete_sent;
-                assert!(deleted && failure.code == ErrorCode::UnknownTopic, "a join was answered {failure:?}");
+                let path = self.record.members[&member].path.clone();
+                let deleted = self.record.topics[&path.0].delete_sent && failure.code == ErrorCode::UnknownTopic;
+                // It was sent before the group was given another setting.
+                let is_other = failure.code == ErrorCode::GroupExistsMismatch && self.changed_groups.contains(&path);
+                self.subscriptions.retain(|held| !is_other || held.member != member);
+                assert!(deleted || is_other, "a join was answered {failure:?}");
             }
             (Expect::Settle { said, sent_ms }, Ok(Answer::Settled(codes))) => {
                 assert_eq!(said.len(), codes.len());
@@ -423,7 +435,10 @@ impl Life {
                 }
                 SettleKind::Extend => {
                     assert!(!acked_before, "P6: {id} is extended after its ack");
+                    // It runs as long as the group's setting says by now.
+                    let lease_ms = self.record.path(&said.path).options.lease_ms;
                     let found = self.record.seen.get_mut(&id).expect("looked at above");
+                    found.lease_ms = found.lease_ms.min(lease_ms);
                     found.since_ms = found.since_ms.max(sent_ms);
                 }
                 // Once a later delivery is acked, only the repeat of what ended this one is answered so (rule 3).

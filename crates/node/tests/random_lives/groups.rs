@@ -11,6 +11,8 @@ pub(crate) struct GroupOptions {
     pub(crate) lease_ms: u64,
     pub(crate) session_ms: u64,
     pub(crate) from_earliest: bool,
+    /// Whether nobody ever gave it another order.
+    pub(crate) keeps_order: bool,
     pub(crate) json: String,
 }
 
@@ -30,7 +32,15 @@ impl GroupOptions {
              \"max_passed_over\":{max_passed_over},\"max_in_flight\":{max_in_flight},\
              \"retry_backoff_base_ms\":{backoff_ms},\"retry_backoff_max_ms\":1500,\"start\":\"{start}\"}}"
         );
-        Self { name: format!("group-{number}"), by_key, lease_ms, session_ms, from_earliest, json }
+        Self { name: format!("group-{number}"), by_key, lease_ms, session_ms, from_earliest, keeps_order: true, json }
+    }
+
+    /// What a join compares no more, as it may be another by now.
+    pub(crate) fn forget(&mut self, key: &str) {
+        let mut values: serde_json::Map<String, serde_json::Value> =
+            serde_json::from_str(&self.json).expect("it was made here");
+        values.remove(key);
+        self.json = serde_json::to_string(&values).expect("it was read from text");
     }
 
     /// A group without small limits, for a flood.
@@ -39,6 +49,14 @@ impl GroupOptions {
         let json = format!(
             "{{\"max_attempts\":0,\"order\":\"none\",\"session_ms\":{session_ms},\"retry_backoff_base_ms\":100}}"
         );
-        Self { name: "flooded".to_owned(), by_key: false, lease_ms, session_ms, from_earliest: true, json }
+        Self {
+            name: "flooded".to_owned(),
+            by_key: false,
+            lease_ms,
+            session_ms,
+            from_earliest: true,
+            keeps_order: true,
+            json,
+        }
     }
 }

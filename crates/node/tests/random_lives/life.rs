@@ -1,17 +1,18 @@
 //! One life of a node: what is done to it at random, and how its answers are taken.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use mortarmq_node::{Answer, Failure, Node, Outcome, Reply, Request};
 use mortarmq_storage::MemoryDisk;
 use mortarmq_types::{ConnectionId, DeliveryId, MemberId, MonotonicTime, TopicIncarnation, WallTime};
 use mortarmq_wire::ErrorCode;
 
+use crate::changes::Change;
 use crate::consumers::{SettleSaid, Subscription};
 use crate::groups::GroupOptions;
 use crate::publishes::Line;
 use crate::random::Random;
-use crate::record::{Record, TopicRecord};
+use crate::record::{PathName, Record, TopicRecord};
 use crate::resumes::Parted;
 use crate::support::{Crashed, Rig, RigOptions};
 
@@ -25,6 +26,10 @@ pub(crate) struct Life {
     pub(crate) parted: Vec<Parted>,
     pub(crate) lines: Vec<Line>,
     pub(crate) groups: Vec<GroupOptions>,
+    pub(crate) changes: Vec<Change>,
+    pub(crate) changed_groups: BTreeSet<PathName>,
+    /// Messages that were sent under idempotency keys, lately.
+    pub(crate) keyed: Vec<u64>,
     pub(crate) last_message: u64,
     pub(crate) last_producer: u64,
     pub(crate) last_member: u64,
@@ -113,6 +118,9 @@ impl Life {
             parted: Vec::new(),
             lines: Vec::new(),
             groups,
+            changes: Vec::new(),
+            changed_groups: BTreeSet::new(),
+            keyed: Vec::new(),
             last_message: 0,
             last_producer: 0,
             last_member: 0,
@@ -171,7 +179,9 @@ impl Life {
             self.connect();
         }
         let connection = self.random_connection().expect("one was made if there was none");
-        match self.random.below(100) {
+        match self.random.below(108) {
+            100..104 => self.publish_keyed(connection),
+            104..108 => return self.change_something(),
             0..6 => self.declare(connection),
             6..24 => {
                 let count = self.random.between(1, 12);
@@ -247,6 +257,7 @@ impl Life {
         self.record.reach(if self.armed { "death at a disk operation" } else { "death between" });
         self.record.restarts += 1;
         self.record.lossy = true;
+        self.changes.clear();
         let all: Vec<ConnectionId> = self.connections.keys().copied().collect();
         for connection in all {
             self.drop_connection(connection, true);
@@ -393,6 +404,7 @@ impl Life {
             }
         }
         self.absorb_pulls();
+        self.absorb_changes();
     }
 
     fn take(&mut self, connection: ConnectionId, expect: Expect, reply: Reply) {

@@ -3,7 +3,7 @@
 use bytes::{BufMut, BytesMut};
 use mortarmq_node::Request;
 use mortarmq_shard::record::NewRecord;
-use mortarmq_shard::{PublishRunBuilder, Times};
+use mortarmq_shard::{Asked, IdempotencyKey, PublishRunBuilder, Times};
 use mortarmq_types::{CommitIndex, ConnectionId, Partition, ProducerId, ProducerSeq, TopicIncarnation};
 use mortarmq_wire::ErrorCode;
 
@@ -165,6 +165,45 @@ impl Life {
         if self.random.one_in(3) { Partition::new(named) } else { Partition::ANY }
     }
 
+    /// A message under an idempotency key of its own, or once more one that was sent under its key: by whom, with which bytes
+    /// and whether it was answered does not matter.
+    pub(crate) fn publish_keyed(&mut self, connection: ConnectionId) {
+        let is_open = |sent: &Sent, life: &Self| {
+            let age_ms = life.record.total_ms - sent.sent_at_ms.unwrap_or(life.record.total_ms);
+            age_ms < KEY_WINDOW_MS && !life.record.topics[&sent.topic].delete_sent
+        };
+        let recent: Vec<u64> =
+            self.keyed.iter().copied().filter(|message| is_open(&self.record.sent[message], self)).collect();
+        self.keyed.clone_from(&recent);
+        if !recent.is_empty() && self.random.one_in(2) {
+            let message = *self.random.pick(&recent);
+            let sent = &self.record.sent[&message];
+            let after_crash = sent.lost_in_crash && sent.confirmed.is_none();
+            self.record.reach(if after_crash { "a key repeated after a crash" } else { "a key repeated" });
+            let text = format!("{message}:another text");
+            return self.send_keyed(connection, message, &text);
+        }
+        let Some(topic) = self.random_topic() else { return };
+        for _ in 0..self.random.between(1, 4) {
+            let message = self.new_message(topic, Partition::ANY);
+            self.record.sent.get_mut(&message).expect("it was just made").once = true;
+            self.keyed.push(message);
+            self.send_keyed(connection, message, &self.value(message));
+        }
+    }
+
+    fn send_keyed(&mut self, connection: ConnectionId, message: u64, value: &str) {
+        let (topic, times) = (self.record.sent[&message].topic, self.times(message));
+        let key = self.note_sent(message);
+        let body = body(&key, value);
+        let idempotency_key = Some(IdempotencyKey::of(format!("message {message}").as_bytes()));
+        let mut run = PublishRunBuilder::default();
+        let sizes = (payload_bytes(&key, &body), value_bytes(&key, &body));
+        run.add_asked(topic, Partition::ANY, sizes, &record(0, 0, &key, &body), Asked { times, idempotency_key });
+        let expect = Expect::Publish { messages: vec![message], errors: Vec::new() };
+        self.send(connection, Request::Publish(run.take().expect("one message")), vec![expect]);
+    }
+
     /// A message that nobody sent before.
     pub(crate) fn new_message(&mut self, topic: TopicIncarnation, requested: Partition) -> u64 {
         self.last_message += 1;
@@ -187,6 +226,8 @@ impl Life {
             open: 0,
             maybe: false,
             lost_in_crash: false,
+            once: false,
+            stored_told: false,
             confirmed: None,
             commit_index: CommitIndex::ZERO,
         };
@@ -248,17 +289,26 @@ impl Life {
     }
 
     fn body(&self, message: u64) -> BytesMut {
-        let key = &self.record.sent[&message].key;
-        // The value follows from the number alone, so that a repetition has the same bytes.
-        let padding = usize::try_from(message % 7 * 20).expect("small");
-        let value = format!("{message}:{}", ".".repeat(padding));
-        let mut out = BytesMut::new();
-        out.put_u16(u16::try_from(key.len()).expect("short"));
-        out.put_slice(key);
-        out.put_u32(u32::try_from(value.len()).expect("short"));
-        out.put_slice(value.as_bytes());
-        out
+        body(&self.record.sent[&message].key, &self.value(message))
     }
+
+    /// The value follows from the number alone, so that a repetition has the same bytes.
+    fn value(&self, message: u64) -> String {
+        let padding = usize::try_from(message % 7 * 20).expect("small");
+        format!("{message}:{}", ".".repeat(padding))
+    }
+}
+
+/// A key is remembered at least so long, of which a moment is left.
+const KEY_WINDOW_MS: u64 = 59_000;
+
+fn body(key: &[u8], value: &str) -> BytesMut {
+    let mut out = BytesMut::new();
+    out.put_u16(u16::try_from(key.len()).expect("short"));
+    out.put_slice(key);
+    out.put_u32(u32::try_from(value.len()).expect("short"));
+    out.put_slice(value.as_bytes());
+    out
 }
 
 fn record<'a>(producer: u64, number: u64, key: &'a [u8], body: &'a [u8]) -> NewRecord<'a> {

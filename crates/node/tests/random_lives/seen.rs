@@ -19,6 +19,8 @@ pub(crate) struct Seen {
     pub(crate) key: Vec<u8>,
     /// Since when its lease runs, in awake time: its start, or its last confirmed extension.
     pub(crate) since_ms: u64,
+    /// The shortest that its group may have had when it began.
+    pub(crate) lease_ms: u64,
     pub(crate) said: Said,
     /// Whether a younger delivery of its message arrived first.
     pub(crate) stale: bool,
@@ -64,6 +66,7 @@ impl Record {
             position: delivery.position,
             key,
             since_ms: self.awake_at(MonotonicTime::new(begun)).min(since_ms),
+            lease_ms,
             said: Said::default(),
             stale: false,
         };
@@ -117,7 +120,9 @@ impl Record {
             Some(last) => self.judge_again(last, id, seen),
         }
         // What a deleted topic owed is dropped; what was on its way may still come, with holes.
-        let is_ordered = self.path(&seen.path).options.by_key && !self.topics[&seen.path.0].delete_sent;
+        let is_ordered = self.path(&seen.path).options.by_key
+            && self.path(&seen.path).options.keeps_order
+            && !self.topics[&seen.path.0].delete_sent;
         if is_ordered && !seen.key.is_empty() {
             self.judge_order(id, seen);
         }
@@ -222,7 +227,7 @@ impl Record {
     }
 
     fn has_run_out(&self, seen: &Seen) -> bool {
-        self.awake_ms - seen.since_ms >= self.path(&seen.path).options.lease_ms
+        self.awake_ms - seen.since_ms >= seen.lease_ms
     }
 
     /// Whether a delivery may have been granted that nobody saw: what is queued for a member that is lost is not sent.
@@ -238,7 +243,8 @@ impl Record {
     /// Whether an earlier message of its key, leased together with it, can have failed (P8).
     fn follows_a_failure(&self, id: DeliveryId) -> bool {
         let seen = &self.seen[&id];
-        if !self.path(&seen.path).options.by_key || seen.key.is_empty() {
+        let options = &self.path(&seen.path).options;
+        if (!options.by_key && options.keeps_order) || seen.key.is_empty() {
             return false;
         }
         let together = |other: &Seen| {

@@ -265,7 +265,8 @@ impl Life {
             self.record.topics.iter().filter(|(_, topic)| !topic.delete_sent).map(|(id, _)| *id).collect();
         for topic in &alive {
             for options in &groups {
-                self.join(connection, (*topic, options.name.clone()), 1000, options);
+                let options = self.options_of(*topic, options);
+                self.join(connection, (*topic, options.name.clone()), 1000, &options);
             }
         }
         let mut quiet = 0;

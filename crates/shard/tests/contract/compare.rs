@@ -200,6 +200,17 @@ pub(crate) fn compare_words(before: &State, after: &State, effects: &[Effect]) -
         let told = effects.contains(&Effect::PathMoved(*id));
         allowed!(told || ready(path) <= was_ready, "P4: messages of path {id} came free, and nobody is told");
     }
+    for (id, path) in &after.paths {
+        let is_changed = before.paths.get(id).is_some_and(|before| before.settings != path.settings);
+        let told = effects.contains(&Effect::PathChanged(*id));
+        allowed!(told || !is_changed, "path {id} has other settings, and nobody is told");
+    }
+    let segment_bytes = after.defaults().segment_max_bytes;
+    let told = effects.contains(&Effect::SegmentBytes(segment_bytes));
+    allowed!(
+        told || segment_bytes == before.defaults().segment_max_bytes,
+        "segments of {segment_bytes}, and nobody is told"
+    );
     for (id, topic) in &after.topics {
         let due = |at: DuePosition| before.time < at.due && at.due <= after.time;
         let fell_due = topic.partitions.iter().any(|partition| partition.schedule.places().any(due));
