@@ -166,7 +166,7 @@ fn told(state: &State) -> String {
             lines.push(format!("  schedule {:?}", schedule.places().collect::<Vec<_>>()));
             let entry = |(seq, entry): (Seq, &Entry)| {
                 let key = entry.key_hash.get() % 1000;
-                let (attempt, cause, due) = (entry.attempt, entry.cause, entry.due);
+                let (attempt, cause, due) = (entry.attempt, entry.cause, entry.fell_due());
                 format!("  {seq} key {key}: attempt {attempt}, {cause}, due {due}, {:?}", entry.state)
             };
             lines.extend(partition.unsettled().map(entry));
