@@ -330,7 +330,7 @@ impl PathPartition {
     }
 
     /// What a member holds, lowest message first.
-    pub fn held_by(&self, member: MemberId) -> impl Iterator<Item = (Seq, &Entry)> {
+    pub fn held_by(&self, member: MemberId) -> impl DoubleEndedIterator<Item = (Seq, &Entry)> {
         self.holders.range((member, Seq::ZERO)..=(member, Seq::MAX)).map(|(_, seq)| (seq, self.entry(seq)))
     }
 

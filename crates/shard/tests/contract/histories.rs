@@ -39,6 +39,8 @@ const CASES_THAT_MATTER: &[&str] = &[
     "redriven message that dies again",
     "dead letter that is dropped by itself",
     "image taken and gone on from",
+    "a pull came again",
+    "a pull came again, and nothing of it is live",
     "delivered alone",
     "nothing for who is to become empty, or holds what is alone",
     "packed",

@@ -2,6 +2,7 @@
 //! due time; then what was never offered, from the position on. While a path replays, what is to be offered again comes
 //! before what waits above it.
 
+use super::pulls::check_granted_at;
 use super::{Fate, Lease, Message, Messages, Model, Obligation, Open, Path, Seen, Stands, Told, Verdict, allowed};
 use mortarmq_delivery::Leased;
 use mortarmq_shard::command::Deliver;
@@ -82,7 +83,7 @@ enum Stop {
     Spent,
 }
 
-type Hand = Vec<(usize, Vec<Leased>)>;
+pub(super) type Hand = Vec<(usize, Vec<Leased>)>;
 
 impl Model {
     pub(super) fn deliver(&mut self, deliver: &Deliver, seen: &Seen<'_>) -> Verdict {
@@ -92,6 +93,11 @@ impl Model {
             return seen.expect(&Outcome::Delivered { count: 0, too_large: None });
         };
         let found = handed(seen, deliver, path, self)?;
+        let path = &path.clone();
+        if self.pulled_again(deliver, path, &found, seen)? {
+            return Ok(());
+        }
+        check_granted_at(seen, Some(self.commit_index))?;
         let (mut path, mut call) = (path.clone(), self.call(deliver, path));
         let (share, reserved) = self.share(&path, deliver.member);
         path.reserved = reserved;
@@ -111,6 +117,9 @@ impl Model {
         let refused = call.room.too_large.filter(|_| counted == 0);
         allowed!(hand == found, "P4, P5, P7, P8: handed over {found:?}\n  expected {hand:?}");
         allowed!((counted, refused) == (*count as usize, *too_large), "P4: expected {counted} and {refused:?}");
+        if counted > 0 {
+            self.note_pull(deliver);
+        }
         self.last_delivery = call.last_delivery;
         self.told.append(&mut call.told);
         for (times, what) in [
@@ -518,7 +527,7 @@ fn handed(seen: &Seen<'_>, deliver: &Deliver, path: &Path, model: &Model) -> Ver
             grant: deliver.grant,
             partition: Partition::from_index(found.partition.index().min(path.partitions.len() - 1)),
             commit_index: model.commit_index.into(),
-            lease_ms: path.get(Setting::LeaseMs),
+            granted_at: found.granted_at,
             leases: found.leases.clone(),
         };
         allowed!(*found == expected, "sent {found:?}");
