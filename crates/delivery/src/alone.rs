@@ -49,7 +49,8 @@ impl PathPartition {
     }
 
     pub(crate) fn is_in_flight_full(&self, rules: &PathRules) -> bool {
-        rules.max_in_flight != 0 && self.in_flight() >= u64::from(rules.max_in_flight)
+        let is_limit = rules.max_in_flight != 0 && self.in_flight() >= u64::from(rules.max_in_flight);
+        is_limit || self.entries.tenures().is_full()
     }
 
     /// Leases the next message that is to be delivered alone.
@@ -80,14 +81,14 @@ impl PathPartition {
     /// Notes that a message can be leased; says whether that is new.
     pub(crate) fn make_ready(&mut self, seq: Seq) -> bool {
         let entry = self.entry(seq);
-        let (due, alone) = (entry.due, entry.alone);
+        let (due, alone) = (entry.fell_due(), entry.alone);
         if alone { self.lone.insert(seq) } else { self.ready.insert((due, seq)) }
     }
 
     /// Notes that a message cannot be leased, or is.
     pub(crate) fn make_unready(&mut self, seq: Seq) {
         let entry = self.entry(seq);
-        let (due, alone) = (entry.due, entry.alone);
+        let (due, alone) = (entry.fell_due(), entry.alone);
         if alone {
             self.lone.remove(&seq);
         } else {
@@ -103,7 +104,8 @@ impl PathPartition {
     }
 
     pub(crate) fn check_alone(&self) {
-        let of_lone = |(seq, entry): (&Seq, &Entry)| Some((entry.lease()?.member, *seq)).filter(|_| entry.alone);
+        let of_lone =
+            |(seq, entry): (&Seq, &Entry)| Some((self.granted(entry.lease()?).member, *seq)).filter(|_| entry.alone);
         let leases: BTreeSet<(MemberId, Seq)> = self.entries.iter().filter_map(of_lone).collect();
         assert_eq!(self.lone_leases, leases, "invariant 16: leases of messages that are delivered alone");
         let too_early = self.entries.iter().find(|(_, entry)| entry.alone && entry.attempt < ALONE_FROM);

@@ -5,7 +5,7 @@
 //! chunk.
 //!
 //! # Invariants
-//! 1. No chunk is empty or holds more than 128 entries, and the entries of a chunk rise.
+//! 1. No chunk is empty or larger than its limit, 128 entries or about 4 KiB, and the entries of a chunk rise.
 //! 2. No key of a chunk is below the chunk's own, and none of the chunk before it is above that.
 //! 3. `len` is the number of entries.
 
@@ -14,10 +14,8 @@ use std::sync::Arc;
 
 use imbl::OrdMap;
 
-/// Most entries of a chunk: so many are copied when one of a shared chunk changes.
-const CHUNK_MAX: usize = 128;
 /// The steps in which a chunk grows and shrinks.
-const CHUNK_STEP: usize = 16;
+pub(crate) const CHUNK_STEP: usize = 16;
 
 /// A sorted map in chunks.
 #[derive(Clone, Debug)]
@@ -28,6 +26,13 @@ pub struct ChunkedMap<K: Ord, V> {
 }
 
 impl<K: Ord + Copy, V: Clone> ChunkedMap<K, V> {
+    /// Most entries of a chunk: so many are copied when one of a shared chunk changes.
+    const CHUNK_MAX: usize = match 4096 / size_of::<(K, V)>() {
+        most @ 32..128 => most,
+        0..32 => 32,
+        _ => 128,
+    };
+
     /// How many entries there are.
     #[must_use]
     pub const fn len(&self) -> usize {
@@ -46,6 +51,20 @@ impl<K: Ord + Copy, V: Clone> ChunkedMap<K, V> {
         let (_, chunk) = self.chunks.range(..=*key).next_back()?;
         let place = chunk.binary_search_by_key(key, |entry| entry.0).ok()?;
         Some(&chunk[place].1)
+    }
+
+    /// Whether there is an entry with this key.
+    #[must_use]
+    pub fn contains_key(&self, key: &K) -> bool {
+        self.get(key).is_some()
+    }
+
+    /// The value of a key, to change it. Its chunk is copied if it is shared.
+    pub fn get_mut(&mut self, key: &K) -> Option<&mut V> {
+        let bound = self.chunk_of(*key)?;
+        let chunk = self.chunks.get_mut(&bound)?;
+        let place = chunk.binary_search_by_key(key, |entry| entry.0).ok()?;
+        Some(&mut Arc::make_mut(chunk)[place].1)
     }
 
     /// The entry with the lowest key.
@@ -95,6 +114,16 @@ impl<K: Ord + Copy, V: Clone> ChunkedMap<K, V> {
         self.chunks.values().flat_map(|chunk| chunk.iter().map(|entry| (&entry.0, &entry.1)))
     }
 
+    /// All keys, rising.
+    pub fn keys(&self) -> impl DoubleEndedIterator<Item = &K> {
+        self.iter().map(|(key, _)| key)
+    }
+
+    /// All values, by rising key.
+    pub fn values(&self) -> impl DoubleEndedIterator<Item = &V> {
+        self.iter().map(|(_, value)| value)
+    }
+
     /// How many entries lie above a key. Costs a step per chunk.
     #[must_use]
     pub fn count_above(&self, key: K) -> usize {
@@ -117,8 +146,8 @@ impl<K: Ord + Copy, V: Clone> ChunkedMap<K, V> {
             Err(place) => place,
         };
         self.len += 1;
-        if chunk.len() < CHUNK_MAX {
-            add(chunk, place, (key, value));
+        if chunk.len() < Self::CHUNK_MAX {
+            add(chunk, place, (key, value), Self::CHUNK_MAX);
             if key < bound {
                 let chunk = self.chunks.remove(&bound).expect("found above");
                 self.chunks.insert(key, chunk);
@@ -130,12 +159,12 @@ impl<K: Ord + Copy, V: Clone> ChunkedMap<K, V> {
             self.chunks.insert(key, Arc::new(vec![(key, value)]));
             return None;
         }
-        let mut behind = Vec::with_capacity(CHUNK_MAX / 2 + CHUNK_STEP);
-        behind.extend(chunk.drain(CHUNK_MAX / 2..));
-        chunk.shrink_to(CHUNK_MAX / 2 + CHUNK_STEP);
-        match place.checked_sub(CHUNK_MAX / 2) {
-            Some(place) => add(&mut behind, place, (key, value)),
-            None => add(chunk, place, (key, value)),
+        let mut behind = Vec::with_capacity(Self::CHUNK_MAX / 2 + CHUNK_STEP);
+        behind.extend(chunk.drain(Self::CHUNK_MAX / 2..));
+        chunk.shrink_to(Self::CHUNK_MAX / 2 + CHUNK_STEP);
+        match place.checked_sub(Self::CHUNK_MAX / 2) {
+            Some(place) => add(&mut behind, place, (key, value), Self::CHUNK_MAX),
+            None => add(chunk, place, (key, value), Self::CHUNK_MAX),
         }
         self.chunks.insert(behind[0].0, Arc::new(behind));
         None
@@ -154,7 +183,7 @@ impl<K: Ord + Copy, V: Clone> ChunkedMap<K, V> {
         self.len -= 1;
         if left == 0 {
             self.chunks.remove(&bound);
-        } else if left < CHUNK_MAX / 4 {
+        } else if left < Self::CHUNK_MAX / 4 {
             self.join(bound);
         }
         Some(value)
@@ -163,7 +192,7 @@ impl<K: Ord + Copy, V: Clone> ChunkedMap<K, V> {
     /// Joins a small chunk with the one behind it, if both have room in one.
     fn join(&mut self, bound: K) {
         let behind = self.chunks.range((Bound::Excluded(bound), Bound::Unbounded)).next();
-        let Some((next, _)) = behind.filter(|(_, next)| next.len() <= CHUNK_MAX / 2) else { return };
+        let Some((next, _)) = behind.filter(|(_, next)| next.len() <= Self::CHUNK_MAX / 2) else { return };
         let next = *next;
         let (Some(behind), Some(chunk)) = (self.chunks.remove(&next), self.chunks.get_mut(&bound)) else { return };
         let chunk = Arc::make_mut(chunk);
@@ -183,7 +212,7 @@ impl<K: Ord + Copy, V: Clone> ChunkedMap<K, V> {
     pub fn check(&self) {
         let mut last = None;
         for (bound, chunk) in &self.chunks {
-            assert!(!chunk.is_empty() && chunk.len() <= CHUNK_MAX, "invariant 1: a chunk of {}", chunk.len());
+            assert!(!chunk.is_empty() && chunk.len() <= Self::CHUNK_MAX, "invariant 1: a chunk of {}", chunk.len());
             assert!(chunk.is_sorted_by(|left, right| left.0 < right.0), "invariant 1: the keys of a chunk do not rise");
             assert!(last < Some(*bound) && *bound <= chunk[0].0, "invariant 2: chunks overlap");
             last = chunk.last().map(|entry| entry.0);
@@ -193,12 +222,12 @@ impl<K: Ord + Copy, V: Clone> ChunkedMap<K, V> {
 }
 
 /// Adds an entry to a chunk that has room.
-fn add<T>(chunk: &mut Vec<T>, place: usize, entry: T) {
+pub(crate) fn add<T>(chunk: &mut Vec<T>, place: usize, entry: T, most: usize) {
     if chunk.len() == chunk.capacity() {
         // The chunk to which rising keys are added is soon full.
         let is_last = place == chunk.len();
         let more = if is_last { chunk.len().max(CHUNK_STEP) } else { CHUNK_STEP };
-        chunk.reserve_exact(more.min(CHUNK_MAX - chunk.len()));
+        chunk.reserve_exact(more.min(most - chunk.len()));
     }
     chunk.insert(place, entry);
 }
@@ -231,10 +260,13 @@ impl<K: Ord + Copy, V: Clone> FromIterator<(K, V)> for ChunkedMap<K, V> {
 
 #[cfg(test)]
 mod tests {
-    use super::{CHUNK_MAX, ChunkedMap};
+    use super::ChunkedMap;
     use proptest::prelude::{Just, Strategy, any, prop, prop_oneof, proptest};
     use std::collections::BTreeMap;
     use std::ops::Bound;
+
+    /// Of all maps here: their entries are small.
+    const CHUNK_MAX: usize = 128;
 
     #[derive(Clone, Debug)]
     enum Step {

@@ -18,6 +18,7 @@ use mortarmq_types::{Cause, DeliveryId, KeyHash, Seq};
 use crate::{
     entry::Entry,
     lease::Fact,
+    pair_set::PairSet,
     path_partition::PathPartition,
     rules::{Order, PathRules},
 };
@@ -96,7 +97,8 @@ impl PathPartition {
 
     /// The highest of these messages that was offered and is not settled.
     pub(crate) fn last_passed(&self, among: Range<Seq>) -> Option<Seq> {
-        self.entries.last(among.clone()).max(self.packed.last(among))
+        let entry = self.entries.range(among.clone()).next_back().map(|(seq, _)| *seq);
+        entry.max(self.packed.last(among))
     }
 
     /// How many of these messages were offered and are not settled. Looks at each.
@@ -113,7 +115,7 @@ impl PathPartition {
     fn pack_last(&mut self, key: KeyHash) {
         let Some(last) = self.last_of_key(key) else { return };
         let entry = self.entry(last);
-        if self.packed.len() >= PACKED_MAX || !entry.is_untouched() || self.ready.contains(&(entry.due, last)) {
+        if self.packed.len() >= PACKED_MAX || !entry.is_untouched() || self.ready.contains(&(entry.fell_due(), last)) {
             return;
         }
         let entry = entry.clone();
@@ -124,7 +126,8 @@ impl PathPartition {
 
     fn pack(&mut self, seq: Seq, entry: &Entry) {
         assert!(entry.is_untouched(), "invariant 17: message {seq} is packed as {entry:?}");
-        let Entry { key_hash, size_bytes, expires_at_ms, due, cause, .. } = *entry;
+        let Entry { key_hash, size_bytes, expires_at_ms, cause, .. } = *entry;
+        let due = entry.fell_due();
         let fact = Fact { key_hash, size_bytes, expires_at_ms };
         let is_new = self.packed.insert(Waiting { seq, fact, due, is_replay: cause == Cause::Replayed });
         assert!(is_new, "invariant 17: message {seq} waits already");
@@ -132,11 +135,15 @@ impl PathPartition {
 
     /// Whether a key has at least so many entries.
     fn has_entries(&self, key: KeyHash, count: u32) -> bool {
-        self.keyed.range((key, Seq::ZERO)..=(key, Seq::MAX)).nth(count as usize - 1).is_some()
+        let of_key = (key, Seq::ZERO)..=(key, Seq::MAX);
+        let leased = self.leased_keys.range(of_key.clone());
+        leased.chain(self.keyed.range(of_key)).nth(count as usize - 1).is_some()
     }
 
     fn last_of_key(&self, key: KeyHash) -> Option<Seq> {
-        self.keyed.range((key, Seq::ZERO)..=(key, Seq::MAX)).next_back().map(|(_, seq)| *seq)
+        let last =
+            |part: &PairSet<KeyHash>| part.range((key, Seq::ZERO)..=(key, Seq::MAX)).next_back().map(|(_, seq)| seq);
+        last(&self.keyed).max(last(&self.leased_keys))
     }
 
     /// Which part of invariant 17 does not hold, and for which message.

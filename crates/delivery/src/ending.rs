@@ -1,13 +1,14 @@
 //! How a delivery ends without an ack: its time ran out, it was refused or given back, its member went away. And when that
 //! was one time too many: the message is dead.
 
-use mortarmq_types::{Attempt, Cause, DeliveryId, DropReason, KeyHash, MemberId, Seq};
+use mortarmq_types::{Attempt, Cause, ClusterTime, DeliveryId, DropReason, KeyHash, MemberId, Seq};
 
 use crate::{
     backoff::backoff_ms,
     entry::{Lease, State},
     path_partition::PathPartition,
     rules::{Grant, Now, PathRules},
+    tenure::Granted,
 };
 
 /// A delivery that ended. There is exactly one for each delivery that was leased.
@@ -122,14 +123,14 @@ impl PathPartition {
     /// DESIGN section 2, "Time".
     pub fn end_due(&mut self, now: Now, budget: &mut u32, rules: &PathRules, ended: &mut Vec<Ended>) {
         while *budget > 0
-            && let Some(&(deadline, seq)) = self.deadlines.first()
+            && let Some((deadline, seq)) = self.deadlines.first()
             && deadline <= now.lease
         {
             let steps = self.fail(seq, Failure::Expired, rules, now, ended);
             *budget = budget.saturating_sub(steps);
         }
         while *budget > 0
-            && let Some(&(due, seq)) = self.schedule.first()
+            && let Some((due, seq)) = self.schedule.first()
             && due <= now.cluster
         {
             self.retry_is_due(seq);
@@ -191,7 +192,7 @@ impl PathPartition {
 
     /// The lowest message that a member holds.
     fn first_held_by(&self, member: MemberId) -> Option<Seq> {
-        self.holders.range((member, Seq::ZERO)..=(member, Seq::MAX)).next().map(|(_, seq)| *seq)
+        self.holders.range((member, Seq::ZERO)..=(member, Seq::MAX)).next().map(|(_, seq)| seq)
     }
 
     /// A retry's time has come: it waits only for its key now.
@@ -206,12 +207,14 @@ impl PathPartition {
     /// Takes a lease out of the indexes: from here on nobody holds it.
     pub(crate) fn forget_lease(&mut self, seq: Seq, lease: &Lease) {
         let had_deadline = self.deadlines.remove(&(lease.deadline, seq));
-        let had_holder = self.holders.remove(&(lease.member, seq));
-        if lease.ordered {
-            let key = self.entry(seq).key_hash;
-            self.leased_keys.remove(&(key, seq));
+        let member = self.granted(lease).member;
+        let had_holder = self.holders.remove(&(member, seq));
+        let key = self.entry(seq).key_hash;
+        if self.leased_keys.remove(&(key, seq)) {
+            self.keyed.insert((key, seq));
         }
-        self.lone_leases.remove(&(lease.member, seq));
+        self.lone_leases.remove(&(member, seq));
+        self.entries.tenures_mut().end(lease);
         assert!(had_deadline && had_holder, "P5: the lease {} of message {seq} is not indexed", lease.delivery_id);
     }
 
@@ -281,7 +284,9 @@ impl PathPartition {
     /// Lets a message wait for its turn, which has come unless an earlier one of its key is unsettled.
     pub(crate) fn wait(&mut self, seq: Seq) {
         let entry = self.entry_mut(seq);
-        entry.state = State::Waiting;
+        if !entry.is_waiting() {
+            entry.state = State::Waiting { fell_due: ClusterTime::ZERO };
+        }
         let key = entry.key_hash;
         if self.stands_in_queue(key, seq) {
             self.free_head(key);
@@ -293,12 +298,13 @@ impl PathPartition {
     /// The end of a message's live delivery.
     pub(crate) fn ended_by(&self, seq: Seq, lease: &Lease, end: End) -> Ended {
         let entry = self.entry(seq);
+        let Granted { member, grant, .. } = self.granted(lease);
         Ended {
             seq,
             delivery_id: lease.delivery_id,
             attempt: entry.attempt,
-            member: lease.member,
-            grant: lease.grant,
+            member,
+            grant,
             key_hash: entry.key_hash,
             size_bytes: entry.size_bytes,
             end,

@@ -1,8 +1,8 @@
 //! One message below the path's position that is not settled.
 
-use mortarmq_types::{Attempt, Cause, ClusterTime, DeliveryId, KeyHash, LeaseTime, MemberId, Position};
+use mortarmq_types::{Attempt, Cause, ClusterTime, DeliveryId, KeyHash, LeaseTime};
 
-use crate::{ending::Failure, lease::Fact, rules::Grant};
+use crate::{ending::Failure, lease::Fact};
 
 /// What a path remembers of a message that it has passed and that is not settled.
 ///
@@ -15,8 +15,6 @@ pub struct Entry {
     pub size_bytes: u32,
     /// When the message loses its worth, cluster time in milliseconds; 0 = never.
     pub expires_at_ms: u64,
-    /// When it fell due, if it came late into its key's order and was not delivered since; 0 otherwise.
-    pub due: ClusterTime,
     /// Which attempt this or the next delivery is.
     pub attempt: Attempt,
     /// What ended the delivery before (P7).
@@ -35,34 +33,35 @@ pub struct Entry {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum State {
     /// It can be leased as soon as no earlier message of its key is unsettled.
-    Waiting,
+    Waiting {
+        /// When it fell due, if it came late into its key's order and was not delivered since; 0 otherwise.
+        fell_due: ClusterTime,
+    },
     /// It backs off, or was nacked with a delay.
     Scheduled {
         /// From when on it may be delivered again.
         due: ClusterTime,
     },
     /// A member holds it.
-    Leased(Box<Lease>),
+    Leased(Lease),
     /// Its bytes cannot be read: it is neither delivered nor dropped, and its key waits (failure rule 3).
     Held,
 }
 
-/// A live lease: at most one per message and path (P5).
+/// A live lease: at most one per message and path (P5). To whom it was granted,
+/// [`PathPartition::granted`](crate::PathPartition::granted) tells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lease {
     /// Names this delivery; settles carry it.
     pub delivery_id: DeliveryId,
-    /// Who holds the message.
-    pub member: MemberId,
-    /// How it was asked for.
-    pub grant: Grant,
     /// The lease is over when lease time reaches this.
     pub deadline: LeaseTime,
     /// Whether it was granted in key order, so that everything unsettled before it in its key is leased with it.
     pub ordered: bool,
-    /// The command that granted it. A message that is sent again carries it unchanged, so that whoever holds several of
-    /// them can tell which were leased together.
-    pub granted_at: Position,
+    /// The number of what it has in common with other leases of its holder.
+    pub(crate) tenure: u16,
+    /// The lower half of the commit index of the command that granted it.
+    pub(crate) commit_low: u32,
 }
 
 impl Entry {
@@ -72,13 +71,12 @@ impl Entry {
             key_hash: fact.key_hash,
             size_bytes: fact.size_bytes,
             expires_at_ms: fact.expires_at_ms,
-            due,
             attempt: Attempt::FIRST,
             cause: Cause::First,
             previous: DeliveryId::ZERO,
             given_back: 0,
             alone: false,
-            state: State::Waiting,
+            state: State::Waiting { fell_due: due },
         }
     }
 
@@ -98,20 +96,29 @@ impl Entry {
     pub fn lease(&self) -> Option<&Lease> {
         match &self.state {
             State::Leased(lease) => Some(lease),
-            State::Waiting | State::Scheduled { .. } | State::Held => None,
+            State::Waiting { .. } | State::Scheduled { .. } | State::Held => None,
+        }
+    }
+
+    /// When it fell due, if it came late into its key's order, waits, and was not delivered since; 0 otherwise.
+    #[must_use]
+    pub const fn fell_due(&self) -> ClusterTime {
+        match self.state {
+            State::Waiting { fell_due } => fell_due,
+            State::Scheduled { .. } | State::Leased(_) | State::Held => ClusterTime::ZERO,
         }
     }
 
     /// Whether only an earlier message of its key can keep this one from being leased.
     pub(crate) const fn is_waiting(&self) -> bool {
-        matches!(self.state, State::Waiting)
+        matches!(self.state, State::Waiting { .. })
     }
 
     /// Whether it came late into its key's order, because it was delayed or brought back, and was not delivered since: what
     /// was leased before may be behind it.
     pub(crate) fn is_late(&self) -> bool {
         let came_back = matches!(self.cause, Cause::Replayed | Cause::Redriven);
-        self.is_waiting() && (came_back || self.due != ClusterTime::ZERO)
+        self.is_waiting() && (came_back || self.fell_due() != ClusterTime::ZERO)
     }
 
     /// Whether the message has lost its worth.
@@ -136,7 +143,6 @@ impl Entry {
     pub(crate) fn follow(&mut self, ended: DeliveryId, failure: Failure) {
         self.cause = failure.cause();
         self.previous = ended;
-        self.due = ClusterTime::ZERO;
         if self.cause.counts() {
             self.attempt = Attempt::new(self.attempt.get().saturating_add(1));
             self.given_back = 0;
@@ -151,3 +157,6 @@ impl Entry {
 pub(crate) const fn has_expired(expires_at_ms: u64, now: ClusterTime) -> bool {
     expires_at_ms != 0 && expires_at_ms <= now.get()
 }
+
+// Many entries are in memory at once: none may grow unseen (failure rule 9).
+const _: () = assert!(size_of::<Lease>() == 24 && size_of::<State>() == 24 && size_of::<Entry>() == 64);

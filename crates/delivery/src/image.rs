@@ -45,7 +45,7 @@
 //! | key_hash | 8 | its key, 0 without one | a later message of the key overtaking it (P8) |
 //! | size_bytes | 4 | key, headers and value, bytes | a byte window that is over- or undercounted |
 //! | expires_at | 8 | cluster time, ms; 0 = never | a message delivered after its worth |
-//! | fell_due | 8 | cluster time, ms, at most `due`; 0 unless it was delayed and never delivered | a message of its key left before it (P8) |
+//! | fell_due | 8 | waiting only, else 0: cluster time, ms, at most `due`; 0 unless it was delayed and never delivered | a message of its key left before it (P8) |
 //! | attempt | 4 | this or the next attempt, at least 1 | attempts that start again |
 //! | cause | 1 | number of the cause of this or the next delivery | a delivery without explanation (P7) |
 //! | previous | 8 | the delivery before, 0 exactly for the causes `first` and `replayed` | the same (P7) |
@@ -178,7 +178,7 @@ impl PathPartitionImage {
         }
         out.put_u64(self.entries.len() as u64);
         for (seq, entry) in self.entries.iter() {
-            entries::put(out, *seq, entry);
+            entries::put(out, *seq, entry, self.entries.tenures());
         }
         packed::put(out, &self.packed);
         out.put_u64(self.runs.len() as u64);
@@ -259,7 +259,7 @@ impl PathPartition {
             let most = if *cause == Cause::First { 0 } else { NUMBER_MAX };
             *retries = fields.u64_in("retries", 0, most)?;
         }
-        let entries = self::entries::take(&mut fields, start..replay_end, due_position.due)?;
+        let (entries, tenures) = self::entries::take(&mut fields, start..replay_end, due_position.due)?;
         let packed = packed::take(&mut fields, start..replay_end, due_position.due)?;
         let runs = Runs::restore(take_runs(&mut fields, start, replay_end)?);
         let settled_ahead = moves::take_marks(&mut fields, position)?;
@@ -270,7 +270,7 @@ impl PathPartition {
         }
         (path.due_position, path.due_start, path.delayed) = (due_position, due_start, delayed);
         (path.dropped_by, path.dlq, path.again, path.retries_by) = (dropped_by, dlq, again, retries_by);
-        path.restore(entries, settled_ahead)?;
+        path.restore(entries, tenures, settled_ahead)?;
         path.sources = sources::take(&mut fields, &path.entries)?;
         path.kept_from = take_kept_from(&mut fields, &path)?;
         Ok(path)

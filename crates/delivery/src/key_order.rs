@@ -19,6 +19,7 @@ use crate::{
     pair_set::PairSet,
     path_partition::PathPartition,
     rules::Order,
+    tenure::Tenures,
 };
 
 impl PathPartition {
@@ -71,7 +72,9 @@ impl PathPartition {
         if let State::Leased(lease) = &mut self.entry_mut(seq).state {
             lease.ordered = false;
         }
-        self.leased_keys.remove(&(key, seq));
+        if self.leased_keys.remove(&(key, seq)) {
+            self.keyed.insert((key, seq));
+        }
         if is_waiting {
             self.make_ready(seq);
         }
@@ -98,7 +101,7 @@ impl PathPartition {
             self.keyed.insert((key, seq));
         }
         // Ready can be the one behind it, or the one behind what is leased, if this call leased that.
-        let last_leased = self.leased_keys.range((key, seq)..=(key, Seq::MAX)).next_back().map(|(_, seq)| *seq);
+        let last_leased = self.leased_keys.range((key, seq)..=(key, Seq::MAX)).next_back().map(|(_, seq)| seq);
         for before in [Some(seq), last_leased].into_iter().flatten() {
             if let Some(next) = self.next_of_key(key, before) {
                 self.make_unready(next);
@@ -136,7 +139,9 @@ impl PathPartition {
     pub(crate) fn must_wait(&self, key: KeyHash, seq: Seq, before: DeliveryId) -> bool {
         let is_older =
             |seq: &Seq| self.entries.get(seq).and_then(Entry::lease).is_none_or(|lease| lease.delivery_id <= before);
-        let last = self.keyed.range((key, Seq::ZERO)..(key, seq)).next_back().map(|(_, last)| *last);
+        let last_of =
+            |part: &PairSet<KeyHash>| part.range((key, Seq::ZERO)..(key, seq)).next_back().map(|(_, last)| last);
+        let last = last_of(&self.keyed).max(last_of(&self.leased_keys));
         let is_crowded = || self.packed.first_of(key).is_some_and(|first| first < seq);
         let is_passed = || after(&self.leased_keys, key, seq).next().is_some();
         last.is_some_and(|last| is_older(&last))
@@ -147,12 +152,13 @@ impl PathPartition {
 
     /// The lowest message of the key whose lease was granted in key order.
     pub(crate) fn leased_of_key(&self, key: KeyHash) -> Option<Seq> {
-        self.leased_keys.range((key, Seq::ZERO)..=(key, Seq::MAX)).next().map(|(_, seq)| *seq)
+        first(&self.leased_keys, key)
     }
 
     /// The next unsettled message of the key after this one.
     pub(crate) fn next_of_key(&self, key: KeyHash, seq: Seq) -> Option<Seq> {
-        after(&self.keyed, key, seq).next()
+        let waiting = after(&self.keyed, key, seq).next();
+        waiting.into_iter().chain(after(&self.leased_keys, key, seq).next()).min()
     }
 
     /// The messages of the key that were leased together with this one and come after it.
@@ -163,14 +169,19 @@ impl PathPartition {
     }
 
     pub(crate) fn head_of_key(&self, key: KeyHash) -> Option<Seq> {
-        self.keyed.range((key, Seq::ZERO)..=(key, Seq::MAX)).next().map(|(_, seq)| *seq)
+        first(&self.keyed, key).into_iter().chain(first(&self.leased_keys, key)).min()
     }
+}
+
+/// The lowest message that an index holds of the key.
+fn first(index: &PairSet<KeyHash>, key: KeyHash) -> Option<Seq> {
+    index.range((key, Seq::ZERO)..=(key, Seq::MAX)).next().map(|(_, seq)| seq)
 }
 
 /// What an index holds of the key behind a message.
 fn after(index: &PairSet<KeyHash>, key: KeyHash, seq: Seq) -> impl Iterator<Item = Seq> {
     let bounds = (Bound::Excluded((key, seq)), Bound::Included((key, Seq::MAX)));
-    index.range(bounds).map(|(_, seq)| *seq)
+    index.range(bounds).map(|(_, seq)| seq)
 }
 
 /// What of a key stands before a message, lowest sequence first: for checks of invariant 6.
@@ -200,9 +211,10 @@ impl<'a> Ahead<'a> {
     }
 
     /// Whether the next message of the key may stand as it does.
-    pub(crate) fn leads(&self, next: &Entry) -> bool {
+    pub(crate) fn leads(&self, next: &Entry, tenures: &Tenures) -> bool {
         let Some(lease) = next.lease().filter(|lease| lease.ordered) else { return true };
-        let together = |earlier: &Lease| earlier.member == lease.member && earlier.delivery_id < lease.delivery_id;
+        let member = |lease: &Lease| tenures.of(lease).member;
+        let together = |earlier: &Lease| member(earlier) == member(lease) && earlier.delivery_id < lease.delivery_id;
         self.unsettled.is_none() && self.out.is_none_or(together)
     }
 }

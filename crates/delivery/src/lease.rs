@@ -10,6 +10,7 @@ use crate::{
     entry::{Entry, Lease, State, has_expired},
     path_partition::PathPartition,
     rules::{Grant, Now, Order, PathRules},
+    tenure::Granted,
 };
 
 /// What delivery must know of a message: 24 bytes, never its payload.
@@ -253,7 +254,7 @@ impl PathPartition {
         last_delivery_id: &mut DeliveryId,
         handed: &mut Handed,
     ) -> LeaseStop {
-        while let Some(&(due, seq)) = self.schedule.first()
+        while let Some((due, seq)) = self.schedule.first()
             && due <= call.request.now.cluster
         {
             if call.steps_left == 0 {
@@ -279,7 +280,7 @@ impl PathPartition {
                 return LeaseStop::StepsSpent;
             }
             // While the path replays, what was not offered again comes before what is ready above it (P8).
-            let ready = self.ready.first().map(|(_, seq)| *seq);
+            let ready = self.ready.first().map(|(_, seq)| seq);
             let went_on = match ready.filter(|seq| *seq < self.position) {
                 Some(seq) => self.lease_passed(seq, call, last_delivery_id, handed),
                 None => match (self.lease_new(call, facts, last_delivery_id, handed), ready) {
@@ -419,9 +420,10 @@ impl PathPartition {
         if let Some(next) = self.next_of_key(key, seq)
             && self.packed.first_of(key).is_none_or(|packed| next < packed)
             && let Some(entry) = self.entries.get(&next).filter(|entry| entry.is_waiting() && !entry.alone)
-            && self.ready.insert((entry.due, next))
+            && let place = (entry.fell_due(), next)
+            && self.ready.insert(place)
         {
-            call.unlocked.push((entry.due, next));
+            call.unlocked.push(place);
         }
     }
 
@@ -440,14 +442,15 @@ impl PathPartition {
         let ordered = self.order == Order::Key;
         let key = self.entry(seq).key_hash;
         self.make_unready(seq);
-        if self.stands_in_queue(key, seq) {
+        if self.keyed.remove(&(key, seq)) {
             self.leased_keys.insert((key, seq));
         }
+        let (grant, granted_at) = (call.request.grant, call.request.granted_at);
+        let (tenure, commit_low) = self.entries.tenures_mut().begin(Granted { member, grant, granted_at });
         let entry = self.entry_mut(seq);
         assert!(entry.is_waiting(), "P5: message {seq} is leased while it is {:?}", entry.state);
         assert!(entry.previous < delivery_id, "P10: delivery {delivery_id} of {seq} follows {}", entry.previous);
-        let (grant, granted_at) = (call.request.grant, call.request.granted_at);
-        entry.state = State::Leased(Box::new(Lease { delivery_id, member, grant, deadline, ordered, granted_at }));
+        entry.state = State::Leased(Lease { delivery_id, deadline, ordered, tenure, commit_low });
         let (attempt, cause, previous, size_bytes) = (entry.attempt, entry.cause, entry.previous, entry.size_bytes);
         if entry.alone {
             self.lone_leases.insert((member, seq));

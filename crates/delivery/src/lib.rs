@@ -22,6 +22,7 @@ mod key_order;
 mod pair_set;
 mod runs;
 mod seq_set;
+mod tenure;
 
 pub mod books;
 pub mod chunked;
@@ -47,3 +48,4 @@ pub use path_partition::PathPartition;
 pub use redrive::{Redriven, Refused};
 pub use rules::{Grant, Now, Order, PathRules};
 pub use settle::{Settle, SettleError, Settled};
+pub use tenure::Granted;

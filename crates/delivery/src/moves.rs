@@ -386,7 +386,7 @@ impl PathPartition {
 
     pub(crate) fn drop_offered(&mut self, seq: Seq, reason: DropReason, steps: &mut Steps<'_>) {
         match self.entry(seq).state.clone() {
-            State::Waiting => self.make_unready(seq),
+            State::Waiting { .. } => self.make_unready(seq),
             State::Scheduled { due } => _ = self.schedule.remove(&(due, seq)),
             State::Held => _ = self.held.remove(&seq),
             State::Leased(lease) => {

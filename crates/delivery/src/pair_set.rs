@@ -1,12 +1,16 @@
 //! An index: messages in the order of something else, such as a time, a key or a member.
 //!
-//! Pairs stand in sorted vectors, which are full when they came in order: a tree of pairs would be half empty then.
+//! Pairs stand in sorted vectors, which are full when they came in order: a tree of pairs would be half empty then. A pair
+//! takes no more room than its two numbers, and up to four pairs take no more than one, if they have the same first number
+//! and their sequences are neighbours: what was leased together mostly is. [`ChunkedMap`](crate::ChunkedMap) is much the same
+//! and can be shared; but then even the smallest takes kilobytes, and a path has six indexes in each partition.
 //!
 //! # Invariants
 //! 1. Chunks follow one another: each holds, rising, what lies from its base to below the next one's.
 //! 2. No chunk is empty or larger than [`CHUNK`]; of two neighbours one at least has a quarter of that, or both together
 //!    have more than half.
 //! 3. `len` is the number of pairs.
+//! 4. No cell is empty.
 
 use std::{
     collections::BTreeMap,
@@ -16,15 +20,25 @@ use std::{
 
 use mortarmq_types::Seq;
 
+use crate::chunked::{CHUNK_STEP, add};
+
 /// Pairs of something and a message.
 #[derive(Clone)]
 pub(crate) struct PairSet<A> {
-    /// By base.
-    chunks: BTreeMap<(A, Seq), Vec<(A, Seq)>>,
+    /// By base, which is the place of a cell.
+    chunks: BTreeMap<Cell<A>, Vec<Cell<A>>>,
     len: usize,
 }
 
+/// Up to four pairs with neighbouring sequences: the upper 60 bits say which four, each of the lower ones whether one of them
+/// is there. Without any, it is a place.
+type Cell<A> = (A, u64);
+
 const CHUNK: usize = 64;
+/// Sequences lie below this, so that four neighbours and their bits fit into 64 bits: no number that counts up by one ever
+/// comes here.
+const SEQ_END: u64 = 1 << 62;
+const BITS: u64 = 0b1111;
 
 impl<A: Copy + Ord> PairSet<A> {
     pub(crate) const fn new() -> Self {
@@ -36,24 +50,29 @@ impl<A: Copy + Ord> PairSet<A> {
     }
 
     /// The lowest pair.
-    pub(crate) fn first(&self) -> Option<&(A, Seq)> {
-        self.chunks.first_key_value().map(|(_, chunk)| &chunk[0])
+    pub(crate) fn first(&self) -> Option<(A, Seq)> {
+        let (_, chunk) = self.chunks.first_key_value()?;
+        pairs_of(chunk[0]).next()
     }
 
     pub(crate) fn contains(&self, pair: &(A, Seq)) -> bool {
-        let chunk = self.chunks.range(..=*pair).next_back();
-        chunk.is_some_and(|(_, chunk)| chunk.binary_search(pair).is_ok())
+        let place = place_of(*pair);
+        let chunk = self.chunks.range(..=place).next_back().map(|(_, chunk)| chunk);
+        let cell = chunk.and_then(|chunk| Some(chunk[find(chunk, place).ok()?]));
+        pair.1.get() < SEQ_END && cell.is_some_and(|cell| cell.1 & bit_of(pair.1) != 0)
     }
 
     /// Adds a pair; says whether it is new.
     pub(crate) fn insert(&mut self, pair: (A, Seq)) -> bool {
-        let base = self.chunk_for(pair);
+        assert!(pair.1.get() < SEQ_END, "sequence {} was never given", pair.1);
+        let (place, bit) = (place_of(pair), bit_of(pair.1));
+        let base = self.chunk_for(place);
         let chunk = self.chunks.get_mut(&base).expect("it was found or made");
-        let Err(place) = chunk.binary_search(&pair) else { return false };
-        if chunk.len() < CHUNK {
-            chunk.insert(place, pair);
-        } else {
-            self.insert_into_full(base, pair);
+        match find(chunk, place) {
+            Ok(found) if chunk[found].1 & bit != 0 => return false,
+            Ok(found) => chunk[found].1 |= bit,
+            Err(at) if chunk.len() < CHUNK => add(chunk, at, (place.0, place.1 | bit), CHUNK),
+            Err(_) => self.insert_into_full(base, (place.0, place.1 | bit)),
         }
         self.len += 1;
         true
@@ -61,10 +80,21 @@ impl<A: Copy + Ord> PairSet<A> {
 
     /// Takes a pair out; says whether it was there.
     pub(crate) fn remove(&mut self, pair: &(A, Seq)) -> bool {
-        let Some((base, chunk)) = self.chunks.range_mut(..=*pair).next_back() else { return false };
-        let Ok(place) = chunk.binary_search(pair) else { return false };
-        chunk.remove(place);
+        let (place, bit) = (place_of(*pair), bit_of(pair.1));
+        let Some((base, chunk)) = self.chunks.range_mut(..=place).next_back() else { return false };
+        let Ok(at) = find(chunk, place) else { return false };
+        if pair.1.get() >= SEQ_END || chunk[at].1 & bit == 0 {
+            return false;
+        }
         self.len -= 1;
+        chunk[at].1 &= !bit;
+        if chunk[at].1 & BITS != 0 {
+            return true;
+        }
+        chunk.remove(at);
+        if chunk.capacity() >= chunk.len() + 2 * CHUNK_STEP {
+            chunk.shrink_to(chunk.len() + CHUNK_STEP);
+        }
         let (base, left) = (*base, chunk.len());
         if left < CHUNK / 4 {
             self.merge(base, left);
@@ -72,69 +102,75 @@ impl<A: Copy + Ord> PairSet<A> {
         true
     }
 
-    pub(crate) fn iter(&self) -> impl DoubleEndedIterator<Item = &(A, Seq)> {
-        self.chunks.values().flatten()
+    pub(crate) fn iter(&self) -> impl DoubleEndedIterator<Item = (A, Seq)> {
+        self.chunks.values().flatten().flat_map(|cell| pairs_of(*cell))
     }
 
     /// The pairs in a range, lowest first.
-    pub(crate) fn range(&self, range: impl RangeBounds<(A, Seq)>) -> impl DoubleEndedIterator<Item = &(A, Seq)> {
-        let (start, end) = (range.start_bound().cloned(), range.end_bound().cloned());
-        // The first of them may stand in the chunk whose base lies below.
+    pub(crate) fn range(&self, range: impl RangeBounds<(A, Seq)>) -> impl DoubleEndedIterator<Item = (A, Seq)> {
+        let (start, end) =
+            (range.start_bound().map(|pair| place_of(*pair)), range.end_bound().map(|pair| place_of(*pair)));
+        // The first of them may stand in the chunk whose base lies below, and some of a cell at either end.
         let first = match start {
-            Bound::Included(pair) | Bound::Excluded(pair) => {
-                self.chunks.range(..=pair).next_back().map_or(Bound::Unbounded, |(base, _)| Bound::Included(*base))
+            Bound::Included(place) | Bound::Excluded(place) => {
+                self.chunks.range(..=place).next_back().map_or(Bound::Unbounded, |(base, _)| Bound::Included(*base))
             }
             Bound::Unbounded => Bound::Unbounded,
         };
-        self.chunks.range((first, end)).flat_map(move |(_, chunk)| {
+        let last = match end {
+            Bound::Included(place) | Bound::Excluded(place) => Bound::Included(place),
+            Bound::Unbounded => Bound::Unbounded,
+        };
+        let cells = self.chunks.range((first, last)).flat_map(move |(_, chunk)| {
             let from = match start {
-                Bound::Included(pair) => chunk.partition_point(|one| *one < pair),
-                Bound::Excluded(pair) => chunk.partition_point(|one| *one <= pair),
+                Bound::Included(place) | Bound::Excluded(place) => chunk.partition_point(|cell| upper(*cell) < place),
                 Bound::Unbounded => 0,
             };
-            let to = match end {
-                Bound::Included(pair) => chunk.partition_point(|one| *one <= pair),
-                Bound::Excluded(pair) => chunk.partition_point(|one| *one < pair),
+            let to = match last {
+                Bound::Included(place) | Bound::Excluded(place) => chunk.partition_point(|cell| upper(*cell) <= place),
                 Bound::Unbounded => chunk.len(),
             };
             chunk[from..to.max(from)].iter()
-        })
+        });
+        cells.flat_map(|cell| pairs_of(*cell)).filter(move |pair| range.contains(pair))
     }
 
-    /// The base of the chunk in which the pair is or belongs. It is made if there is none.
-    fn chunk_for(&mut self, pair: (A, Seq)) -> (A, Seq) {
-        if let Some((base, _)) = self.chunks.range(..=pair).next_back() {
+    /// The base of the chunk in which a cell is or belongs. It is made if there is none.
+    fn chunk_for(&mut self, place: Cell<A>) -> Cell<A> {
+        if let Some((base, _)) = self.chunks.range(..=place).next_back() {
             return *base;
         }
         // Below all chunks: the first one begins here.
         let chunk = self.chunks.pop_first().map(|(_, chunk)| chunk).unwrap_or_default();
-        self.chunks.insert(pair, chunk);
-        pair
+        self.chunks.insert(place, chunk);
+        place
     }
 
-    fn insert_into_full(&mut self, base: (A, Seq), pair: (A, Seq)) {
+    fn insert_into_full(&mut self, base: Cell<A>, cell: Cell<A>) {
         let is_last = self.chunks.last_key_value().is_some_and(|(last, _)| *last == base);
         let chunk = self.chunks.get_mut(&base).expect("found by the caller");
-        if is_last && chunk[CHUNK - 1] < pair {
+        if is_last && chunk[CHUNK - 1] < cell {
             // Whatever is appended in order fills its chunks.
-            self.chunks.insert(pair, vec![pair]);
+            self.chunks.insert(upper(cell), vec![cell]);
             return;
         }
-        let mut upper = chunk.split_off(CHUNK / 2);
-        let half = if pair < upper[0] { chunk } else { &mut upper };
-        let place = half.partition_point(|one| *one < pair);
-        half.insert(place, pair);
-        self.chunks.insert(upper[0], upper);
+        let mut behind = Vec::with_capacity(CHUNK / 2 + CHUNK_STEP);
+        behind.extend(chunk.drain(CHUNK / 2..));
+        chunk.shrink_to(CHUNK / 2 + CHUNK_STEP);
+        let half = if cell < behind[0] { chunk } else { &mut behind };
+        let at = half.partition_point(|one| *one < cell);
+        half.insert(at, cell);
+        self.chunks.insert(upper(behind[0]), behind);
     }
 
-    /// Joins a chunk that has few pairs left with a neighbour, or takes it out if it has none.
-    fn merge(&mut self, base: (A, Seq), left: usize) {
+    /// Joins a chunk that has few cells left with a neighbour, or takes it out if it has none.
+    fn merge(&mut self, base: Cell<A>, left: usize) {
         if left == 0 {
             self.chunks.remove(&base);
             return;
         }
         let behind = (Bound::Excluded(base), Bound::Unbounded);
-        let is_small = |(_, other): &(&(A, Seq), &Vec<(A, Seq)>)| other.len() + left <= CHUNK / 2;
+        let is_small = |(_, other): &(&Cell<A>, &Vec<Cell<A>>)| other.len() + left <= CHUNK / 2;
         let next = self.chunks.range(behind).next().filter(is_small).map(|(next, _)| (base, *next));
         let before = || self.chunks.range(..base).next_back().filter(is_small).map(|(before, _)| (*before, base));
         let Some((lower, upper)) = next.or_else(before) else { return };
@@ -146,6 +182,31 @@ impl<A: Copy + Ord> PairSet<A> {
     }
 }
 
+/// Where in a chunk the cell of this place is, or would be.
+fn find<A: Copy + Ord>(chunk: &[Cell<A>], place: Cell<A>) -> Result<usize, usize> {
+    chunk.binary_search_by(|cell| upper(*cell).cmp(&place))
+}
+
+/// The place of a pair's cell. A sequence beyond all is taken for the last.
+fn place_of<A>((first, seq): (A, Seq)) -> Cell<A> {
+    (first, (seq.get().min(SEQ_END - 1) / 4) << 4)
+}
+
+const fn bit_of(seq: Seq) -> u64 {
+    1 << (seq.get() % 4)
+}
+
+/// The place of a cell.
+fn upper<A>(cell: Cell<A>) -> Cell<A> {
+    (cell.0, cell.1 & !BITS)
+}
+
+/// The pairs of a cell, lowest first.
+fn pairs_of<A: Copy>((first, bits): Cell<A>) -> impl DoubleEndedIterator<Item = (A, Seq)> {
+    let is_there = move |offset: &u64| bits >> offset & 1 == 1;
+    (0..4).filter(is_there).map(move |offset| (first, Seq::new((bits >> 4) * 4 + offset)))
+}
+
 impl<A: Copy + Ord + fmt::Debug> PairSet<A> {
     /// Asserts every numbered invariant.
     pub(crate) fn check(&self) {
@@ -154,11 +215,12 @@ impl<A: Copy + Ord + fmt::Debug> PairSet<A> {
             let len = chunk.len();
             let is_filled = len.max(neighbour) >= CHUNK / 4 || len + neighbour > CHUNK / 2;
             assert!((1..=CHUNK).contains(&len) && is_filled, "invariant 2 of an index: {len} in a chunk");
-            assert!(*base <= chunk[0], "invariant 1 of an index: {:?} lies below its base", chunk[0]);
-            for pair in chunk {
-                assert!(before < Some(pair), "invariant 1 of an index: {before:?} before {pair:?}");
-                before = Some(pair);
-                count += 1;
+            assert!(*base <= upper(chunk[0]), "invariant 1 of an index: {:?} lies below its base", chunk[0]);
+            for cell in chunk {
+                assert!(before < Some(upper(*cell)), "invariant 1 of an index: {before:?} before {cell:?}");
+                assert!(cell.1 & BITS != 0, "invariant 4 of an index: {cell:?}");
+                before = Some(upper(*cell));
+                count += pairs_of(*cell).count();
             }
             neighbour = len;
         }
@@ -216,20 +278,20 @@ mod tests {
                     prop_assert_eq!(real.remove(&pair), naive.remove(&pair));
                 }
                 prop_assert_eq!(real.contains(&pair), naive.contains(&pair));
-                prop_assert_eq!(real.first(), naive.first());
+                prop_assert_eq!(real.first(), naive.first().copied());
             }
             real.check();
             prop_assert_eq!(real.len(), naive.len());
-            prop_assert!(real.iter().eq(naive.iter()));
+            prop_assert!(real.iter().eq(naive.iter().copied()));
             let pair = |(first, seq)| (first, Seq::new(seq));
             let (start, end) = (pair(ends.0.min(ends.1)), pair(ends.0.max(ends.1)));
-            prop_assert!(real.range(start..=end).eq(naive.range(start..=end)));
-            prop_assert!(real.range(start..=end).rev().eq(naive.range(start..=end).rev()));
-            prop_assert!(real.range(start..end).eq(naive.range(start..end)));
-            prop_assert!(real.range(..end).eq(naive.range(..end)));
-            prop_assert!(real.range(start..).eq(naive.range(start..)));
+            prop_assert!(real.range(start..=end).eq(naive.range(start..=end).copied()));
+            prop_assert!(real.range(start..=end).rev().eq(naive.range(start..=end).rev().copied()));
+            prop_assert!(real.range(start..end).eq(naive.range(start..end).copied()));
+            prop_assert!(real.range(..end).eq(naive.range(..end).copied()));
+            prop_assert!(real.range(start..).eq(naive.range(start..).copied()));
             let behind = (Bound::Excluded(start), Bound::Unbounded);
-            prop_assert!(real.range(behind).eq(naive.range(behind)));
+            prop_assert!(real.range(behind).eq(naive.range(behind).copied()));
             let again: PairSet<u64> = naive.into_iter().collect();
             again.check();
             prop_assert_eq!(again, real);

@@ -6,7 +6,8 @@
 //! 2. The leased entries are exactly those with a deadline, and those with a holder (P5).
 //! 3. The scheduled entries are exactly those with a due time.
 //! 4. Under key order the keyed entries are exactly those in a key's queue; otherwise no queue has any. While the order
-//!    changes, the new order holds below one message, and the former from there on.
+//!    changes, the new order holds below one message, and the former from there on. A queue has two parts: what is leased in
+//!    key order, and all else.
 //! 5. The ready messages are exactly the waiting ones that no earlier message of their key holds back, nor a lease of
 //!    their key that was granted in key order (P8).
 //! 6. Before a lease that was granted in key order, all that is unsettled in its key is leased to the same member, by
@@ -18,7 +19,7 @@
 //! 10. The held entries are exactly those among the held; each was delivered before (failure rule 3).
 //! 11. What is marked as settled ahead lies at or above the position, was published, and has no entry; with the entries
 //!     there it is what the position will skip.
-//! 12. The leased keys are exactly the keyed messages whose lease was granted in key order.
+//! 12. The leased keys are exactly the keyed messages whose lease was granted in key order, and no others are in both parts.
 //! 13. The delayed messages that were skipped are as many as stand in the partition's schedule behind the due position, from
 //!     the due start to below the position, and have no entry (P4, P9). [`PathPartition::check_delayed`] asserts it: the
 //!     schedule is not part of this state. The due start lies between the start and the position.
@@ -38,12 +39,13 @@ use mortarmq_types::{Cause, ClusterTime, DeliveryId, DropReason, KeyHash, LeaseT
 use crate::{
     crowd::Packed,
     entries::Entries,
-    entry::Entry,
+    entry::{Entry, Lease},
     lease::{DuePosition, Facts},
     moves::Moving,
     pair_set::PairSet,
     rules::{Now, Order, PathRules},
     runs::Runs,
+    tenure::Granted,
 };
 
 /// One path in one partition: which messages are owed, who holds which, and what became of the others.
@@ -87,9 +89,9 @@ pub struct PathPartition {
     pub(crate) order: Order,
     /// While the order changes: what lies below stands as the new order asks, the rest as the old one did.
     pub(crate) reordering: Option<Seq>,
-    /// The queue of each key: its unsettled messages that were offered.
+    /// The queue of each key: its unsettled messages that were offered, but for those that are leased in key order.
     pub(crate) keyed: PairSet<KeyHash>,
-    /// Those of them whose lease was granted in key order.
+    /// Those: they stand in the queue as well.
     pub(crate) leased_keys: PairSet<KeyHash>,
     /// What can be leased now: retries, by sequence, then what was delayed, by when it fell due.
     pub(crate) ready: PairSet<ClusterTime>,
@@ -303,7 +305,7 @@ impl PathPartition {
             return Some(ClusterTime::ZERO);
         }
         let lease = self.deadlines.first().map(|(deadline, _)| ClusterTime::new(deadline.get()).after_ms(gaps_ms));
-        let retry = self.schedule.first().map(|(due, _)| *due);
+        let retry = self.schedule.first().map(|(due, _)| due);
         match (lease, retry) {
             (Some(lease), Some(retry)) => Some(lease.min(retry)),
             (lease, retry) => lease.or(retry),
@@ -328,15 +330,15 @@ impl PathPartition {
     }
 
     /// What a member holds, lowest message first.
-    pub fn held_by(&self, member: MemberId) -> impl Iterator<Item = (Seq, &Entry)> {
-        self.holders.range((member, Seq::ZERO)..=(member, Seq::MAX)).map(|(_, seq)| (*seq, self.entry(*seq)))
+    pub fn held_by(&self, member: MemberId) -> impl DoubleEndedIterator<Item = (Seq, &Entry)> {
+        self.holders.range((member, Seq::ZERO)..=(member, Seq::MAX)).map(|(_, seq)| (seq, self.entry(seq)))
     }
 
     /// Whether there is anything to look at for [`Self::lease`]; if not, it would lease nothing and change nothing.
     #[must_use]
     pub fn may_lease(&self, last_seq: Seq, rules: &PathRules, facts: &dyn Facts, now: Now) -> bool {
         let is_something_due = || {
-            self.schedule.first().is_some_and(|(due, _)| *due <= now.cluster)
+            self.schedule.first().is_some_and(|(due, _)| due <= now.cluster)
                 || facts.next_delayed(self.due_position).is_some_and(|next| next.at.due <= now.cluster)
         };
         !self.is_moving()
@@ -360,6 +362,12 @@ impl PathPartition {
             count += u64::from((self.due_start..self.position).contains(&at.seq));
         }
         Ok(count)
+    }
+
+    /// To whom a live lease of this path was granted.
+    #[must_use]
+    pub fn granted(&self, lease: &Lease) -> Granted {
+        self.entries.tenures().of(lease)
     }
 
     /// The entry of a message that an index names.

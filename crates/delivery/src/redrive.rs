@@ -119,10 +119,10 @@ impl PathPartition {
         };
         let (key, previous, state) = (entry.key_hash, entry.previous, entry.state.clone());
         match state {
-            State::Waiting => self.make_unready(seq),
+            State::Waiting { .. } => self.make_unready(seq),
             State::Scheduled { due } => _ = self.schedule.remove(&(due, seq)),
             State::Held => _ = self.held.remove(&seq),
-            State::Leased(lease) => unreachable!("P5: {seq} is held by {} and was not refused above", lease.member),
+            State::Leased(lease) => unreachable!("P5: {seq} is held by {lease:?} and was not refused above"),
         }
         self.remove(seq);
         self.leave_key(key, seq);
@@ -165,7 +165,7 @@ impl PathPartition {
         self.again += 1;
         self.join_key(key_hash, seq);
         self.wait(seq);
-        assert_eq!(self.entry(seq).due, ClusterTime::ZERO, "invariant 8: {seq} was delivered before");
+        assert_eq!(self.entry(seq).fell_due(), ClusterTime::ZERO, "invariant 8: {seq} was delivered before");
         Ok(())
     }
 

@@ -43,7 +43,7 @@ pub struct Now {
 }
 
 /// How a delivery was asked for. It is told again when the delivery ends, so that the credit of pushes returns.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Grant {
     /// Within the credit of a subscription.
     Push,

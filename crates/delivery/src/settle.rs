@@ -145,7 +145,7 @@ impl PathPartition {
         let deadline = now.lease.after_ms(rules.lease_ms);
         self.deadlines.remove(&(lease.deadline, seq));
         self.deadlines.insert((deadline, seq));
-        self.entry_mut(seq).state = State::Leased(Box::new(Lease { deadline, ..lease }));
+        self.entry_mut(seq).state = State::Leased(Lease { deadline, ..lease });
     }
 }
 

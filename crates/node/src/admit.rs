@@ -258,7 +258,7 @@ impl Node {
             deadline: now.monotonic.after_ms(u64::from(wanted.wait_ms)),
             got_messages: 0,
             got_bytes: 0,
-            proposed: false,
+            proposed: None,
             looked: false,
         };
         match self.pulls.park(pull) {

@@ -3,7 +3,7 @@
 use mortarmq_delivery::Leased;
 use mortarmq_shard::record::open_record;
 use mortarmq_shard::{DeliverEffect, Grant, Path};
-use mortarmq_types::{ConnectionId, Epoch, Partition, PathId, Position, TopicIncarnation};
+use mortarmq_types::{ConnectionId, Epoch, Partition, PathId, TopicIncarnation};
 use std::collections::BTreeMap;
 
 use crate::config::Now;
@@ -46,13 +46,17 @@ impl Node {
             let unsent: Vec<Unsent> = deliver.leases.iter().map(unsent).collect();
             return self.give_back(deliver.path, &unsent);
         }
-        let position = Position { epoch, commit_index: deliver.commit_index };
-        let begun = self.clock.monotonic(self.shard.state().time);
-        let unread = |lease: Leased| Unread {
-            lease,
-            lease_until: begun.after_ms(deliver.lease_ms),
-            send_before: begun.after_ms(deliver.lease_ms / 2),
-            position,
+        let state = self.shard.state();
+        let (now, begun) = (state.now(), self.clock.monotonic(state.time));
+        let unread = |lease: Leased| {
+            // Of a lease that is told again a part is over already.
+            let left_ms = lease.deadline.since_ms(now.lease);
+            Unread {
+                lease,
+                lease_until: begun.after_ms(left_ms),
+                send_before: begun.after_ms(left_ms / 2),
+                position: deliver.granted_at,
+            }
         };
         let messages = deliver.leases.into_iter().map(unread).collect();
         self.queue(destination, deliver.path, deliver.topic, deliver.partition, messages);

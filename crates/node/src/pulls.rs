@@ -1,4 +1,7 @@
 //! Parked pulls: one-shot grants of clients that poll.
+//!
+//! A pull that waits for more than the first messages is served by several commands. Each has a number of its own, as the
+//! state gives whatever comes twice under one number the same leases and never new ones.
 
 use mortarmq_types::{ConnectionId, MemberId, MonotonicTime, PathId};
 use std::collections::BTreeMap;
@@ -7,6 +10,9 @@ use std::collections::BTreeMap;
 #[derive(Debug, Default)]
 pub(crate) struct Pulls {
     waiting: BTreeMap<u64, Pull>,
+    /// The pulls that a `Deliver` is on its way for, by its number.
+    proposed: BTreeMap<u64, u64>,
+    /// The last number of a pull or of a `Deliver`.
     last_id: u64,
 }
 
@@ -24,8 +30,8 @@ pub(crate) struct Pull {
     /// What it got so far.
     pub(crate) got_messages: u32,
     pub(crate) got_bytes: u64,
-    /// Whether a `Deliver` for it is on its way: it ends only after that one.
-    pub(crate) proposed: bool,
+    /// The number of the `Deliver` that is on its way for it: it ends only after that one.
+    pub(crate) proposed: Option<u64>,
     /// Whether its path was looked at since it came: an empty answer rests on a look, not on the clock alone.
     pub(crate) looked: bool,
 }
@@ -58,17 +64,40 @@ impl Pulls {
         self.waiting.get(&id)
     }
 
-    pub(crate) fn get_mut(&mut self, id: u64) -> Option<&mut Pull> {
-        self.waiting.get_mut(&id)
+    pub(crate) fn remove(&mut self, id: u64) -> Option<Pull> {
+        let pull = self.waiting.remove(&id)?;
+        pull.proposed.map(|number| self.proposed.remove(&number));
+        Some(pull)
     }
 
-    pub(crate) fn remove(&mut self, id: u64) -> Option<Pull> {
-        self.waiting.remove(&id)
+    /// Notes that a `Deliver` is on its way for a pull, and gives it a number.
+    pub(crate) fn propose(&mut self, id: u64) -> Option<u64> {
+        let pull = self.waiting.get_mut(&id)?;
+        self.last_id += 1;
+        pull.proposed = Some(self.last_id);
+        self.proposed.insert(self.last_id, id);
+        Some(self.last_id)
+    }
+
+    /// Notes that the `Deliver` that was on its way for a pull is applied.
+    pub(crate) fn applied(&mut self, id: u64) {
+        if let Some(number) = self.waiting.get_mut(&id).and_then(|pull| pull.proposed.take()) {
+            self.proposed.remove(&number);
+        }
+    }
+
+    /// The pull that a `Deliver` of this number is for.
+    pub(crate) fn of_number(&mut self, number: u64) -> Option<&mut Pull> {
+        self.waiting.get_mut(self.proposed.get(&number)?)
     }
 
     /// The pulls of a path that no `Deliver` is on its way for.
     pub(crate) fn of_path(&self, path: PathId) -> Vec<u64> {
-        self.waiting.iter().filter(|(_, pull)| pull.path == path && !pull.proposed).map(|(id, _)| *id).collect()
+        self.waiting
+            .iter()
+            .filter(|(_, pull)| pull.path == path && pull.proposed.is_none())
+            .map(|(id, _)| *id)
+            .collect()
     }
 
     /// The pulls that were parked by a connection, or by a member.
@@ -86,12 +115,14 @@ impl Pulls {
     /// The pulls whose wait is over and that nothing is on its way for.
     pub(crate) fn expired(&self, now: MonotonicTime) -> Vec<u64> {
         self.matching(|pull| {
-            !pull.proposed && (pull.looked || pull.deadline.after_ms(LOOK_WITHIN_MS) <= now) && pull.deadline <= now
+            pull.proposed.is_none()
+                && (pull.looked || pull.deadline.after_ms(LOOK_WITHIN_MS) <= now)
+                && pull.deadline <= now
         })
     }
 
     pub(crate) fn next_deadline(&self) -> Option<MonotonicTime> {
-        self.waiting.values().filter(|pull| !pull.proposed && pull.looked).map(|pull| pull.deadline).min()
+        self.waiting.values().filter(|pull| pull.proposed.is_none() && pull.looked).map(|pull| pull.deadline).min()
     }
 
     pub(crate) fn len(&self) -> usize {

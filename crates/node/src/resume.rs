@@ -95,7 +95,7 @@ impl Node {
                     lease: Leased { seq, delivery_id, attempt, cause, previous, size_bytes, deadline, source },
                     lease_until: begun.after_ms(left_ms),
                     send_before: begun.after_ms(left_ms / 2),
-                    position: lease.granted_at,
+                    position: partition.granted(lease).granted_at,
                 });
                 bytes += u64::from(size_bytes);
                 if batch.len() >= STEPS_MAX as usize || bytes >= BATCH_BYTES {

@@ -125,6 +125,31 @@ fn a_pull_gets_what_is_there_or_waits_and_ends_empty() {
 }
 
 #[test]
+fn p5_each_command_that_serves_a_pull_has_a_number_of_its_own() {
+    // Goal: a pull that waits for more is given more, although the state gives what comes twice under one number the same
+    // leases only. Method: a pull of at least 3 bytes, fed by three publishes of one, each of which is delivered at once.
+    let mut rig = rig();
+    let topic = rig.declare("orders", 1).expect("no crash");
+    rig.ask(CONNECTION, vec![subscribe(topic, "billing", 1, 70, 0)]).expect("no crash");
+    let pull = Request::Pull { subscription: 1, max_messages: 9, max_bytes: 0, min_bytes: 3, wait_ms: 60_000 };
+    rig.ask(CONNECTION, vec![pull]).expect("no crash");
+    let mut pulls = Vec::new();
+    let mut got = Vec::new();
+    for seq in 1..4 {
+        assert!(rig.pulls.is_empty(), "it waits for 3 bytes");
+        rig.ask(CONNECTION, vec![publish(topic, 9, seq..seq + 1, b"")]).expect("no crash");
+        got.extend(rig.take_deliveries().iter().map(|delivery| delivery.seq.get()));
+        let state = rig.node.shard().state();
+        let path = state.paths.values().next().expect("billing");
+        let pulled = path.members.values().next().and_then(|member| member.pulled).expect("it leased something");
+        pulls.push(pulled.pull_id);
+    }
+    assert_eq!(got, [1, 2, 3]);
+    assert!(matches!(rig.pulls.pop(), Some((_, 1, Ok(3)))));
+    assert!(pulls.is_sorted_by(|earlier, later| earlier < later), "{pulls:?}");
+}
+
+#[test]
 fn a_backlog_beyond_memory_is_delivered_in_order_from_the_disk() {
     // Goal: facts and records that are no longer in memory come from index and segment.
     let options = RigOptions { recent_bytes: 1000, journal_file_bytes: 8 << 20, ..RigOptions::default() };

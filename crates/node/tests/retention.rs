@@ -458,11 +458,12 @@ impl Record {
     fn let_go_all(&mut self, rig: &mut Rig) -> Result<(), Crashed> {
         for delivery in std::mem::take(&mut self.held) {
             // What was held before the crash is another member's, whose leases end with its session.
-            let live = rig.node.shard().state().paths.values().next().expect("billing").partitions[0]
-                .lease_of(delivery.seq)
-                .and_then(|entry| entry.lease().copied());
-            if live.is_some_and(|lease| lease.delivery_id == delivery.delivery_id && lease.member == MemberId::new(99))
-            {
+            let partition = &rig.node.shard().state().paths.values().next().expect("billing").partitions[0];
+            let live = partition.lease_of(delivery.seq).and_then(|entry| entry.lease());
+            let is_held = live.is_some_and(|lease| {
+                lease.delivery_id == delivery.delivery_id && partition.granted(lease).member == MemberId::new(99)
+            });
+            if is_held {
                 self.ack(rig, 2, &delivery)?;
             }
         }

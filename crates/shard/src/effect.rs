@@ -5,7 +5,7 @@ use crate::dead_letter::Envelope;
 use crate::ledger::LedgerEvent;
 use bytes::Bytes;
 use mortarmq_delivery::Leased;
-use mortarmq_types::{CommitIndex, KeyHash, MemberId, Partition, PathId, Seq, TopicIncarnation};
+use mortarmq_types::{CommitIndex, KeyHash, MemberId, Partition, PathId, Position, Seq, TopicIncarnation};
 
 /// One thing to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -124,8 +124,8 @@ pub struct DeliverEffect {
     pub partition: Partition,
     /// The `Deliver` command.
     pub commit_index: CommitIndex,
-    /// How long each lease runs from the batch's stamp.
-    pub lease_ms: u64,
+    /// The command that granted them: this one, unless a pull came again.
+    pub granted_at: Position,
     /// The messages.
     pub leases: Vec<Leased>,
 }

@@ -41,7 +41,7 @@ use crate::state::pins::pins_of;
 use crate::state::{PARTITIONS_MAX, PATH_PARTITIONS_MAX, Path, State, Topic, dead_letters_fault};
 use bytes::{BufMut, Bytes, BytesMut};
 use head::Head;
-use mortarmq_delivery::{PathPartition, PathPartitionImage};
+use mortarmq_delivery::{Granted, PathPartition, PathPartitionImage};
 use mortarmq_types::{CommitIndex, DeliveryId, MemberId, Partition, PathId, TopicIncarnation};
 use section::{Body, Reader, Section};
 use std::collections::{BTreeMap, BTreeSet};
@@ -224,17 +224,19 @@ impl Loading {
             return Err(body.wrong("member", member.get()));
         }
         let mut held: BTreeMap<MemberId, (u32, u64)> = BTreeMap::new();
-        for (_, entry) in path.partitions.iter().flat_map(|partition| partition.unsettled()) {
+        let of_all = path.partitions.iter().flat_map(|it| it.unsettled().map(move |(_, entry)| (it, entry)));
+        for (partition, entry) in of_all {
             let Some(lease) = entry.lease() else { continue };
+            let Granted { member, grant, .. } = partition.granted(lease);
             self.live.push(lease.delivery_id);
-            if !path.members.contains_key(&lease.member) {
-                if leaving.contains(&lease.member) {
+            if !path.members.contains_key(&member) {
+                if leaving.contains(&member) {
                     continue;
                 }
-                return Err(body.wrong("holder", lease.member.get()));
+                return Err(body.wrong("holder", member.get()));
             }
-            if lease.grant == mortarmq_delivery::Grant::Push {
-                let (messages, bytes) = held.entry(lease.member).or_default();
+            if grant == mortarmq_delivery::Grant::Push {
+                let (messages, bytes) = held.entry(member).or_default();
                 *messages = messages.saturating_add(1);
                 *bytes += u64::from(entry.size_bytes);
             }

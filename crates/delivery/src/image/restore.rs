@@ -9,11 +9,13 @@ use mortarmq_types::{Cause, ClusterTime, DeliveryId, KeyHash, Position, Seq};
 
 use super::ImageError;
 use crate::{
+    entries::Entries,
     entry::{Entry, State},
     key_order::Ahead,
     path_partition::PathPartition,
     rules::Order,
     runs::Kind,
+    tenure::Tenures,
 };
 
 impl PathPartition {
@@ -29,7 +31,8 @@ impl PathPartition {
     /// The latest command that granted a live lease, the default without any. Looks at every entry.
     #[must_use]
     pub fn latest_grant(&self) -> Position {
-        self.entries.values().filter_map(Entry::lease).map(|lease| lease.granted_at).max().unwrap_or_default()
+        let leases = self.entries.values().filter_map(Entry::lease);
+        leases.map(|lease| self.granted(lease).granted_at).max().unwrap_or_default()
     }
 
     /// When the latest run of settles that is remembered began, 0 without any. Looks at every run.
@@ -39,9 +42,14 @@ impl PathPartition {
     }
 
     /// Takes in the entries, which come by rising sequence, and the marks of a replay.
-    pub(super) fn restore(&mut self, entries: Vec<(Seq, Entry)>, marks: Vec<Seq>) -> Result<(), ImageError> {
-        self.index(&entries)?;
-        self.entries = entries.into_iter().collect();
+    pub(super) fn restore(
+        &mut self,
+        entries: Vec<(Seq, Entry)>,
+        tenures: Tenures,
+        marks: Vec<Seq>,
+    ) -> Result<(), ImageError> {
+        self.index(&entries, &tenures)?;
+        self.entries = Entries::new(entries.into_iter().collect(), tenures);
         if let Some(owed) = marks.iter().find(|seq| self.entries.contains_key(seq)) {
             return Err(ImageError::Field { field: "mark", found: owed.get() });
         }
@@ -55,7 +63,7 @@ impl PathPartition {
     }
 
     /// Makes the indexes of these entries.
-    fn index(&mut self, entries: &[(Seq, Entry)]) -> Result<(), ImageError> {
+    fn index(&mut self, entries: &[(Seq, Entry)], tenures: &Tenures) -> Result<(), ImageError> {
         let (mut keyed, mut heads, mut schedule) = (Vec::new(), Vec::new(), Vec::new());
         let (mut deadlines, mut holders, mut held) = (Vec::new(), Vec::new(), Vec::new());
         let (mut leased_keys, mut lone_leases) = (Vec::new(), Vec::new());
@@ -65,19 +73,20 @@ impl PathPartition {
             let mut is_first = true;
             let has_queue = self.stands_in_queue(key, *seq);
             if has_queue {
-                keyed.push((key, *seq));
+                let lease = entry.lease().filter(|lease| lease.ordered);
+                if lease.is_some() { &mut leased_keys } else { &mut keyed }.push((key, *seq));
                 let before = ahead.entry(key).or_default();
                 is_first = before.is_empty();
-                if !before.leads(entry) {
+                if !before.leads(entry, tenures) {
                     return Err(ImageError::Field { field: "ordered", found: 1 });
                 }
                 before.push(entry);
             }
             match &entry.state {
-                State::Waiting if is_first => {
-                    heads.push((has_queue.then_some(key), entry.alone, (entry.due, *seq)));
+                State::Waiting { fell_due } if is_first => {
+                    heads.push((has_queue.then_some(key), entry.alone, (*fell_due, *seq)));
                 }
-                State::Waiting => {}
+                State::Waiting { .. } => {}
                 State::Held => held.push(*seq),
                 State::Scheduled { due } => schedule.push((*due, *seq)),
                 State::Leased(lease) => {
@@ -85,13 +94,11 @@ impl PathPartition {
                     if lease.ordered && !self.may_be_ordered(*seq) {
                         return Err(ImageError::Field { field: "ordered", found: 1 });
                     }
-                    if lease.ordered && has_queue {
-                        leased_keys.push((key, *seq));
-                    }
                     deadlines.push((lease.deadline, *seq));
-                    holders.push((lease.member, *seq));
+                    let member = tenures.of(lease).member;
+                    holders.push((member, *seq));
                     if entry.alone {
-                        lone_leases.push((lease.member, *seq));
+                        lone_leases.push((member, *seq));
                     }
                 }
             }

@@ -16,6 +16,7 @@ use crate::{
     rules::{Grant, Now, Order, PathRules},
     runs::Kind,
     settle::{Settle, Settled},
+    tenure::Granted,
 };
 
 struct Keys;
@@ -150,6 +151,18 @@ fn lease_of(path: &mut PathPartition, seq: u64) -> &mut Lease {
     lease
 }
 
+/// Says of a message that it was delayed.
+fn fell_due(path: &mut PathPartition, seq: u64) {
+    path.entry_mut(Seq::new(seq)).state = State::Waiting { fell_due: ClusterTime::new(5) };
+}
+
+/// Gives a lease another holder.
+fn hand_over(path: &mut PathPartition, seq: u64) {
+    let granted = Granted { member: MemberId::new(2), grant: Grant::Push, granted_at: Position::default() };
+    let (tenure, _) = path.entries.tenures_mut().begin(granted);
+    lease_of(path, seq).tenure = tenure;
+}
+
 #[test]
 fn p6_a_repeated_ack_is_ok_after_a_restart() {
     let mut restored = PathPartition::decode(&mut encoded(&path())).expect("just written");
@@ -186,10 +199,10 @@ fn damage_that_a_checksum_would_not_show_is_named_by_field() {
     assert_eq!(refused(|path| path.due_start = Seq::new(11)), "due_start");
     assert_eq!(refused(|path| path.due_position.due = ClusterTime::new(5)), "due_seq");
     assert_eq!(refused(|path| path.due_position.seq = Seq::FIRST), "due_seq");
-    assert_eq!(refused(|path| path.entry_mut(Seq::new(1)).due = ClusterTime::new(5)), "fell_due", "nothing did");
+    assert_eq!(refused(|path| fell_due(path, 3)), "fell_due", "nothing did");
     let delivered_before = |path: &mut PathPartition| {
         path.due_position = DuePosition { due: ClusterTime::new(5), seq: Seq::FIRST };
-        path.entry_mut(Seq::new(3)).due = ClusterTime::new(5);
+        fell_due(path, 3);
     };
     assert_eq!(refused(delivered_before), "fell_due");
     assert_eq!(refused(|path| path.dropped_by[2] = 1), "delivered");
@@ -250,7 +263,7 @@ fn p5_p6_p8_leases_that_cannot_be_are_refused() {
     assert_eq!(refused(|path| lease_of(path, 6).delivery_id = DeliveryId::ZERO), "delivery_id");
     assert_eq!(refused(|path| lease_of(path, 6).delivery_id = DeliveryId::new(7)), "delivery_id", "two leases");
     assert_eq!(refused(|path| lease_of(path, 6).delivery_id = DeliveryId::new(4)), "delivery_id", "settled");
-    assert_eq!(refused(|path| lease_of(path, 7).member = MemberId::new(2)), "ordered", "1 is held by another");
+    assert_eq!(refused(|path| hand_over(path, 7)), "ordered", "1 is held by another");
     assert_eq!(refused(|path| lease_of(path, 1).ordered = false), "ordered");
     assert_eq!(refused(|path| path.order = Order::None), "ordered");
     assert_eq!(refused(|path| path.runs.remember(Seq::new(1), DeliveryId::new(20), Kind::Ack, NOW.cluster)), "seq");

@@ -75,7 +75,7 @@ impl PathPartition {
         let (mut leased, mut scheduled, mut held) = (0, 0, 0);
         for (seq, entry) in self.entries.iter() {
             match &entry.state {
-                State::Waiting => {}
+                State::Waiting { .. } => {}
                 State::Held => {
                     held += 1;
                     let was_delivered = entry.previous != DeliveryId::ZERO;
@@ -88,7 +88,7 @@ impl PathPartition {
                 State::Leased(lease) => {
                     leased += 1;
                     let has_deadline = self.deadlines.contains(&(lease.deadline, *seq));
-                    let has_holder = self.holders.contains(&(lease.member, *seq));
+                    let has_holder = self.holders.contains(&(self.granted(lease).member, *seq));
                     assert!(has_deadline && has_holder, "invariant 2, P5: the lease of {seq} would never end");
                 }
             }
@@ -105,15 +105,19 @@ impl PathPartition {
         for (seq, entry) in self.entries.iter() {
             let has_queue = self.stands_in_queue(entry.key_hash, *seq);
             queued += usize::from(has_queue);
+            let ordered = entry.lease().filter(|lease| lease.ordered);
+            let is_leased = self.leased_keys.contains(&(entry.key_hash, *seq));
+            assert_eq!(is_leased, has_queue && ordered.is_some(), "invariant 12: message {seq} among the leased keys");
+            leased += usize::from(is_leased);
             let is_queued = self.keyed.contains(&(entry.key_hash, *seq));
-            assert_eq!(is_queued, has_queue, "invariant 4: message {seq} in the queue of its key");
+            assert_eq!(is_queued, has_queue && !is_leased, "invariant 4: message {seq} in the queue of its key");
             let before = has_queue.then(|| ahead.entry(entry.key_hash).or_default());
             let is_first = before.as_ref().is_none_or(|before| before.is_empty());
             let is_busy = has_queue && self.leased_of_key(entry.key_hash).is_some();
             let is_free = entry.is_waiting() && is_first && !is_busy;
             ready += usize::from(is_free);
             assert_eq!(
-                self.ready.contains(&(entry.due, *seq)),
+                self.ready.contains(&(entry.fell_due(), *seq)),
                 is_free && !entry.alone,
                 "invariant 5, P8: message {seq} among the ready"
             );
@@ -122,21 +126,24 @@ impl PathPartition {
                 is_free && entry.alone,
                 "invariant 5, P8: message {seq} among the ready"
             );
-            let ordered = entry.lease().filter(|lease| lease.ordered);
-            let is_leased = self.leased_keys.contains(&(entry.key_hash, *seq));
-            assert_eq!(is_leased, has_queue && ordered.is_some(), "invariant 12: message {seq} among the leased keys");
-            leased += usize::from(is_leased);
             let was_delivered = entry.previous != DeliveryId::ZERO;
-            let is_late = entry.due != ClusterTime::ZERO;
+            let is_late = entry.fell_due() != ClusterTime::ZERO;
             assert!(!is_late || !was_delivered, "invariant 8: {seq} was delivered, and is only due");
             if let Some(before) = before {
-                assert!(before.leads(entry), "invariant 6, P8: message {seq} overtook {before:?}");
+                assert!(
+                    before.leads(entry, self.entries.tenures()),
+                    "invariant 6, P8: message {seq} overtook {before:?}"
+                );
                 before.push(entry);
             }
         }
-        assert_eq!(self.keyed.len(), queued, "invariant 4: queues hold messages that are not there");
-        assert_eq!(self.ready.len() + self.lone.len(), ready, "invariant 5: ready messages that are not there");
         assert_eq!(self.leased_keys.len(), leased, "invariant 12: leased keys that are not there");
+        assert_eq!(
+            self.keyed.len() + self.leased_keys.len(),
+            queued,
+            "invariant 4: queues hold messages that are not there"
+        );
+        assert_eq!(self.ready.len() + self.lone.len(), ready, "invariant 5: ready messages that are not there");
     }
 
     fn check_deliveries(&self) {

@@ -135,7 +135,7 @@ fn check_finds_a_message_that_overtook_its_key() {
     assert_found("invariant 6, P8", |path| {
         let held = *path.entry(seq(1)).lease().expect("it is leased");
         path.forget_lease(seq(1), &held);
-        path.entry_mut(seq(1)).state = State::Waiting;
+        path.entry_mut(seq(1)).state = State::Waiting { fell_due: ClusterTime::ZERO };
     });
 }
 
@@ -152,7 +152,7 @@ fn check_finds_a_delayed_message_that_was_lost_or_came_twice() {
     assert_found("invariant 13", |path| path.due_start = seq(12));
     assert_found("invariant 8", |path| {
         path.ready = PairSet::new();
-        path.entry_mut(seq(3)).due = ClusterTime::new(5);
+        path.entry_mut(seq(3)).state = State::Waiting { fell_due: ClusterTime::new(5) };
         path.ready.insert((ClusterTime::new(5), seq(3)));
     });
 }

@@ -448,17 +448,20 @@ impl Pair<'_> {
         let message = self.model.message(seq);
         let past = message.deliveries.len() - usize::from(message.status == Status::Leased);
         let previous = if past == 0 { 0 } else { message.deliveries[past - 1].id };
-        let (late, expires) = (entry.due.get(), entry.expires_at_ms);
-        assert_eq!((late, expires), (message.late, message.fact.expires_at_ms), "message {seq}");
+        let (late, expires) = (entry.fell_due().get(), entry.expires_at_ms);
+        // What is leased has its place already: when it fell due says nothing any more.
+        let expected = if message.status == Status::Waiting { message.late } else { 0 };
+        assert_eq!((late, expires), (expected, message.fact.expires_at_ms), "message {seq}");
         assert_eq!((entry.attempt.get(), entry.cause), (message.attempt, message.cause), "message {seq}");
         assert_eq!((entry.previous.get(), entry.alone), (previous, message.alone), "message {seq}");
         match (&entry.state, message.status) {
-            (State::Waiting, Status::Waiting) | (State::Held, Status::Held) => {}
+            (State::Waiting { .. }, Status::Waiting) | (State::Held, Status::Held) => {}
             (State::Scheduled { due }, Status::Scheduled(model_due)) => assert_eq!(due.get(), model_due),
             (State::Leased(lease), Status::Leased) => {
                 let delivery = message.deliveries.last().unwrap();
                 assert_eq!(lease.delivery_id.get(), delivery.id);
-                assert_eq!((lease.member, lease.grant), (delivery.member, delivery.grant));
+                let granted = self.real.granted(lease);
+                assert_eq!((granted.member, granted.grant), (delivery.member, delivery.grant));
                 assert_eq!(lease.deadline.get(), delivery.deadline);
             }
             (state, status) => panic!("message {seq} is {state:?}, not {status:?}"),

@@ -860,7 +860,7 @@ fn backed_off(now: u64, wait: u64, rules: &PathRules, seq: u64, real: &PathParti
             assert!(range.contains(due), "message {seq} is due at {due}, not in {range:?}");
             Status::Scheduled(due.get())
         }
-        State::Waiting | State::Leased(_) | State::Held => {
+        State::Waiting { .. } | State::Leased(_) | State::Held => {
             assert!(full < 2, "message {seq} does not wait {full} ms");
             Status::Waiting
         }

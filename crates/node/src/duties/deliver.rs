@@ -86,13 +86,15 @@ impl Node {
     }
 
     fn add_deliver(&mut self, path: PathId, receiver: &Receiver, max_messages: u32, stretches: Vec<Stretch>) -> usize {
+        let mut grant = receiver.grant;
         if let WaiterKind::Pull { pull_id } = receiver.waiter
-            && let Some(pull) = self.pulls.get_mut(pull_id)
+            && let Grant::Pull { pull_id: carried, .. } = &mut grant
+            && let Some(number) = self.pulls.propose(pull_id)
         {
-            pull.proposed = true;
+            *carried = number;
         }
         let command = |stretch| {
-            let (member, grant) = (receiver.member, receiver.grant);
+            let member = receiver.member;
             Command::Deliver(Deliver { path, member, grant, max_messages, stretch })
         };
         // A pull is one grant, so it gets one command; a window is looked at anew by each.
@@ -232,9 +234,9 @@ impl Node {
         }
     }
 
-    /// Counts what a pull got; says where it goes.
-    pub(crate) fn note_pulled(&mut self, pull_id: u64, deliver: &DeliverEffect) -> Option<Destination> {
-        let pull = self.pulls.get_mut(pull_id)?;
+    /// Counts what the pull got that this `Deliver` was for; says where it goes.
+    pub(crate) fn note_pulled(&mut self, number: u64, deliver: &DeliverEffect) -> Option<Destination> {
+        let pull = self.pulls.of_number(number)?;
         pull.got_messages += u32::try_from(deliver.leases.len()).expect("at most STEPS_MAX messages");
         pull.got_bytes += deliver.leases.iter().map(|lease| u64::from(lease.size_bytes)).sum::<u64>();
         Some((pull.connection, pull.subscription))
@@ -242,8 +244,8 @@ impl Node {
 
     /// A `Deliver` of a pull is applied: it is answered if it has enough or has waited long enough, else it waits on.
     pub(crate) fn pull_delivered(&mut self, now: Now, pull_id: u64, outcome: &Outcome) {
-        let Some(pull) = self.pulls.get_mut(pull_id) else { return };
-        pull.proposed = false;
+        self.pulls.applied(pull_id);
+        let Some(pull) = self.pulls.get(pull_id) else { return };
         if let Outcome::Delivered { too_large: Some(size_bytes), .. } = outcome
             && pull.got_messages == 0
         {

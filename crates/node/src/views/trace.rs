@@ -84,7 +84,7 @@ pub(crate) fn standing(state: &State, topic: TopicIncarnation, partition: Partit
 /// partition's schedule.
 pub(crate) fn standing_of(path: &PathPartition, seq: Seq, due: Option<ClusterTime>) -> &'static str {
     match path.lease_of(seq).map(|entry| &entry.state) {
-        Some(Standing::Waiting) => "pending",
+        Some(Standing::Waiting { .. }) => "pending",
         Some(Standing::Scheduled { .. }) => "scheduled",
         Some(Standing::Leased(_)) => "leased",
         Some(Standing::Held) => "unreadable",

@@ -2,20 +2,26 @@
 
 use super::alone::{self, Share};
 use super::delayed;
+use super::pull_again;
 use super::record::{Happened, record};
 use crate::command::{Deliver, Grant, STEPS_MAX};
 use crate::effect::{DeliverEffect, Effect};
 use crate::facts::FactView;
 use crate::ledger::LedgerKind;
 use crate::outcome::Outcome;
-use crate::state::{Member, State, topic_of};
+use crate::state::{Asks, Member, Pulled, State, topic_of};
 use mortarmq_delivery::{Dropped, Handed, LeaseLimits, LeaseRequest, LeaseStop, Leased};
-use mortarmq_types::{Attempt, DeliveryId, MemberId, Partition, PathId, Seq, TopicIncarnation};
+use mortarmq_types::{Attempt, DeliveryId, MemberId, Partition, PathId, Position, Seq, TopicIncarnation};
 
 pub(super) fn apply(state: &mut State, deliver: &Deliver, effects: &mut Vec<Effect>) -> Outcome {
     let nothing = Outcome::Delivered { count: 0, too_large: None };
     let Some(path) = state.paths.get(&deliver.path) else { return nothing };
     let Some(member) = path.members.get(&deliver.member) else { return nothing };
+    match member.asks(&deliver.grant) {
+        Asks::New => {}
+        Asks::Again(granted_at) => return pull_again::apply(state, deliver, granted_at, effects),
+        Asks::Stale => return nothing,
+    }
     let mut room = Room::of(deliver, member);
     super::room::make(state, 1);
     match alone::share(state, deliver, effects) {
@@ -26,7 +32,7 @@ pub(super) fn apply(state: &mut State, deliver: &Deliver, effects: &mut Vec<Effe
     let path = &state.paths[&deliver.path];
     let partitions = path.partitions.len();
     let first = path.cursor;
-    let mut count = 0;
+    let (granted_at, mut count) = (state.position(), 0);
     for offset in 0..partitions {
         if room.is_spent() {
             break;
@@ -44,7 +50,7 @@ pub(super) fn apply(state: &mut State, deliver: &Deliver, effects: &mut Vec<Effe
             // Its lease tells from here on who gets nothing more.
             path.reserved = None;
         }
-        hold(path.members.get_mut(&deliver.member).expect("looked up above"), deliver.grant, &leased);
+        hold(path.members.get_mut(&deliver.member).expect("looked up above"), deliver.grant, granted_at, &leased);
         report(state, deliver, Partition::from_index(number), leased, effects);
     }
     if room.steps < STEPS_MAX {
@@ -174,10 +180,15 @@ fn lowest_position(state: &State, incarnation: TopicIncarnation, number: usize) 
     topic.paths.values().map(|id| state.paths[id].partitions[number].position()).min()
 }
 
-fn hold(member: &mut Member, grant: Grant, leased: &[Leased]) {
-    if matches!(grant, Grant::Push { .. }) {
-        member.held_messages += u32::try_from(leased.len()).expect("at most STEPS_MAX messages");
-        member.held_bytes += leased.iter().map(|lease| u64::from(lease.size_bytes)).sum::<u64>();
+fn hold(member: &mut Member, grant: Grant, granted_at: Position, leased: &[Leased]) {
+    match grant {
+        Grant::Push { .. } => {
+            member.held_messages += u32::try_from(leased.len()).expect("at most STEPS_MAX messages");
+            member.held_bytes += leased.iter().map(|lease| u64::from(lease.size_bytes)).sum::<u64>();
+        }
+        Grant::Pull { node_incarnation, pull_id, .. } => {
+            member.pulled = Some(Pulled { node_incarnation, pull_id, granted_at });
+        }
     }
 }
 
@@ -213,7 +224,7 @@ fn report(state: &State, deliver: &Deliver, partition: Partition, leased: Vec<Le
         grant: deliver.grant,
         partition,
         commit_index: state.commit_index,
-        lease_ms: path.settings.rules().lease_ms,
+        granted_at: state.position(),
         leases: leased,
     }));
 }

@@ -105,7 +105,7 @@ fn check_member(state: &State, existing: Option<PathId>, member: MemberId) -> Re
 }
 
 fn add_member(state: &mut State, id: PathId, join: &JoinGroup) -> Outcome {
-    let member = Member { secret_hash: join.secret_hash, held_messages: 0, held_bytes: 0 };
+    let member = Member { secret_hash: join.secret_hash, ..Member::default() };
     let path = state.path_mut(id).expect("the path was found or made above");
     path.members.entry(join.member).or_insert(member);
     state.retime_idle(id);

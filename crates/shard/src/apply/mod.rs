@@ -20,6 +20,7 @@ mod ends;
 mod join_group;
 mod moves;
 mod publish;
+mod pull_again;
 mod purge_path;
 mod record;
 mod redrive;

@@ -19,6 +19,7 @@ use mortarmq_types::{
 mod changes;
 mod dead_letters;
 mod idempotency;
+mod pulls;
 mod redrive;
 
 const TOPIC: TopicIncarnation = TopicIncarnation::new(1);
@@ -360,12 +361,14 @@ fn a_pull_whose_bytes_hold_no_message_is_told_how_large_the_next_one_is() {
     builder.add_run(&large.take().expect("one record"));
     bench.apply(&mut builder, 0);
     bench.publish(1..2, b"", b"small");
-    let pull = |max_bytes| {
-        let grant = Grant::Pull { node_incarnation: 1, pull_id: 1, max_bytes };
+    let mut pull_id = 0;
+    let mut pull = |max_bytes| {
+        pull_id += 1;
+        let grant = Grant::Pull { node_incarnation: 1, pull_id, max_bytes };
         Command::Deliver(Deliver { path: PATH, member: MEMBER, grant, max_messages: 10, stretch: None })
     };
     let (under, exact, none) = (pull(99), pull(100), pull(0));
-    let outcomes = bench.run(&[under, exact, none.clone(), none]).outcomes;
+    let outcomes = bench.run(&[under, exact, none, pull(0)]).outcomes;
     let delivered = |count, too_large| Outcome::Delivered { count, too_large };
     assert_eq!(outcomes[0], delivered(0, Some(100)), "the next message is not passed over for a smaller one");
     assert_eq!(outcomes[1..], [delivered(1, None), delivered(1, None), delivered(0, None)]);

@@ -16,6 +16,9 @@
 //! | secret_hash | 8 | hash of the secret by which it can resume | a session taken over |
 //! | held_messages | 4 | messages it holds by pushes | credit lost or given twice |
 //! | held_bytes | 8 | bytes it holds by pushes | the same |
+//! | node_incarnation | 8 | of its last pull that leased something: the node that took it, in its life of then; 0 without one | a pull that comes again and is given new messages (P5) |
+//! | pull_id | 8 | that pull's number on the node; 0 without one | the same |
+//! | granted_at | 8, 8 | leader epoch and commit index of the command that served it; 0, 0 without one | the same |
 //!
 //! What it has in a partition is a format of its own: `image` in the delivery crate.
 
@@ -24,10 +27,10 @@ use super::head::Head;
 use super::section::{Body, put_settings, put_text};
 use crate::names::check_name;
 use crate::settings::GroupSettings;
-use crate::state::{MEMBERS_MAX, Member, PartitionState, Path, Reserved, Topic};
+use crate::state::{MEMBERS_MAX, Member, PartitionState, Path, Pulled, Reserved, Topic};
 use bytes::{BufMut, BytesMut};
 use mortarmq_delivery::PathPartition;
-use mortarmq_types::{ClusterTime, LeaseTime, MemberId, Position, TopicIncarnation};
+use mortarmq_types::{ClusterTime, CommitIndex, Epoch, LeaseTime, MemberId, Position, TopicIncarnation};
 use std::collections::BTreeMap;
 
 pub(super) fn put(out: &mut BytesMut, path: &Path) {
@@ -46,6 +49,12 @@ pub(super) fn put(out: &mut BytesMut, path: &Path) {
         out.put_u64(member.secret_hash);
         out.put_u32(member.held_messages);
         out.put_u64(member.held_bytes);
+        let none = Pulled { node_incarnation: 0, pull_id: 0, granted_at: Position::default() };
+        let Pulled { node_incarnation, pull_id, granted_at } = member.pulled.unwrap_or(none);
+        out.put_u64(node_incarnation);
+        out.put_u64(pull_id);
+        out.put_u64(granted_at.epoch.get());
+        out.put_u64(granted_at.commit_index.get());
     }
 }
 
@@ -69,7 +78,7 @@ pub(super) fn take(
         MemberId::ZERO => None,
         member => Some(Reserved { member, since: LeaseTime::new(body.u64()?) }),
     };
-    let members = take_members(body)?;
+    let members = take_members(body, head)?;
     if !members.is_empty() && idle_since != ClusterTime::ZERO {
         return Err(body.wrong("idle_since", idle_since.get()));
     }
@@ -79,7 +88,7 @@ pub(super) fn take(
     Ok(Path { topic, group, settings, partitions, members, idle_since, cursor, counted, reserved })
 }
 
-fn take_members(body: &mut Body) -> Result<BTreeMap<MemberId, Member>, ImageError> {
+fn take_members(body: &mut Body, head: &Head) -> Result<BTreeMap<MemberId, Member>, ImageError> {
     let count = body.count("members", MEMBER_BYTES)?;
     if count > MEMBERS_MAX {
         return Err(body.wrong("members", count as u64));
@@ -90,10 +99,24 @@ fn take_members(body: &mut Body) -> Result<BTreeMap<MemberId, Member>, ImageErro
         if members.last_key_value().is_some_and(|(before, _)| *before >= id) {
             return Err(body.wrong("member", id.get()));
         }
-        let member = Member { secret_hash: body.u64()?, held_messages: body.u32()?, held_bytes: body.u64()? };
-        members.insert(id, member);
+        let (secret_hash, held_messages, held_bytes) = (body.u64()?, body.u32()?, body.u64()?);
+        let pulled = take_pulled(body, head)?;
+        members.insert(id, Member { secret_hash, held_messages, held_bytes, pulled });
     }
     Ok(members)
+}
+
+/// A command has a number from 1 on, so one without a number is none.
+fn take_pulled(body: &mut Body, head: &Head) -> Result<Option<Pulled>, ImageError> {
+    let (node_incarnation, pull_id) = (body.u64()?, body.u64()?);
+    let granted_at = Position { epoch: Epoch::new(body.u64()?), commit_index: CommitIndex::new(body.u64()?) };
+    let is_none = granted_at.commit_index == CommitIndex::ZERO;
+    if granted_at > (Position { epoch: head.epoch, commit_index: head.commit_index })
+        || is_none && (node_incarnation, pull_id, granted_at) != (0, 0, Position::default())
+    {
+        return Err(body.wrong("granted_at", granted_at.commit_index.get()));
+    }
+    Ok((!is_none).then_some(Pulled { node_incarnation, pull_id, granted_at }))
 }
 
 /// What a path has in this partition.
@@ -132,4 +155,4 @@ pub(super) fn take_partition(
     Ok(partition)
 }
 
-const MEMBER_BYTES: usize = 8 + 8 + 4 + 8;
+const MEMBER_BYTES: usize = 8 + 8 + 4 + 8 + 4 * 8;

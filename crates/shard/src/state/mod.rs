@@ -21,6 +21,7 @@
 
 mod check;
 pub mod entries;
+mod member;
 pub(crate) mod pins;
 pub mod timers;
 
@@ -42,6 +43,9 @@ use mortarmq_types::{
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use timers::{Place, Timers};
+
+pub(crate) use member::Asks;
+pub use member::{Member, Pulled};
 
 /// Most members of one group.
 pub const MEMBERS_MAX: usize = 4096;
@@ -163,17 +167,6 @@ pub(crate) struct Reserved {
     pub(crate) member: MemberId,
     /// Since when.
     pub(crate) since: LeaseTime,
-}
-
-/// One consumer's session on a path.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Member {
-    /// Hash of the secret by which it can resume.
-    pub secret_hash: u64,
-    /// Messages it holds by pushes.
-    pub held_messages: u32,
-    /// Bytes it holds by pushes.
-    pub held_bytes: u64,
 }
 
 impl State {

@@ -101,7 +101,7 @@ fn compare_pairs(
         allowed!(partition.is_packed(at) == is_packed, "message {seq} is packed: {}; {pair:?}", !is_packed);
         let Some(open) = pair.open.as_mut().filter(|open| open.offered && !open.packed) else { continue };
         let Some((found, entry)) = entries.next() else { return Err(format!("P4: message {seq} is gone: {open:?}")) };
-        let is_same = found == at && compare_entry(open, entry);
+        let is_same = found == at && compare_entry(open, entry, partition);
         allowed!(is_same, "P5, P7: message {found} is {entry:?}, expected message {seq} as {open:?}");
     }
     allowed!(entries.next().is_none(), "messages of which the model knows nothing");
@@ -109,26 +109,29 @@ fn compare_pairs(
     Ok(())
 }
 
-fn compare_entry(open: &mut Open, entry: &Entry) -> bool {
+fn compare_entry(open: &mut Open, entry: &Entry, partition: &PathPartition) -> bool {
     use mortarmq_delivery::State;
-    let of_entry = (entry.attempt.get(), entry.cause, entry.previous.get(), entry.due.get());
-    if of_entry != (open.attempt, open.cause, open.previous, open.due) || entry.alone != open.alone {
+    let of_entry = (entry.attempt.get(), entry.cause, entry.previous.get(), entry.fell_due().get());
+    // What is leased has its place already: when it fell due says nothing any more.
+    let due = if open.stands == Stands::Waiting { open.due } else { 0 };
+    if of_entry != (open.attempt, open.cause, open.previous, due) || entry.alone != open.alone {
         return false;
     }
     match (&entry.state, open.stands) {
-        (State::Waiting, Stands::Waiting) | (State::Held, Stands::Held) => true,
+        (State::Waiting { .. }, Stands::Waiting) | (State::Held, Stands::Held) => true,
         (State::Scheduled { due }, Stands::Scheduled { earliest, latest }) => {
             let due = due.get();
             open.stands = Stands::Scheduled { earliest: due, latest: due };
             (earliest..=latest).contains(&due)
         }
         (State::Leased(found), Stands::Leased(lease)) => {
-            let (id, member, deadline) = (found.delivery_id.get(), found.member, found.deadline.get());
+            let granted = partition.granted(found);
+            let (id, member, deadline) = (found.delivery_id.get(), granted.member, found.deadline.get());
             (id, member, deadline) == (lease.delivery, lease.member, lease.deadline)
-                && (found.grant == Grant::Pull) == lease.pull
-                && found.granted_at.commit_index.get() == lease.granted_at
+                && (granted.grant == Grant::Pull) == lease.pull
+                && granted.granted_at.commit_index.get() == lease.granted_at
         }
-        (State::Waiting | State::Scheduled { .. } | State::Leased(_) | State::Held, _) => false,
+        (State::Waiting { .. } | State::Scheduled { .. } | State::Leased(_) | State::Held, _) => false,
     }
 }
 

@@ -39,6 +39,8 @@ const CASES_THAT_MATTER: &[&str] = &[
     "redriven message that dies again",
     "dead letter that is dropped by itself",
     "image taken and gone on from",
+    "a pull came again",
+    "a pull came again, and nothing of it is live",
     "delivered alone",
     "nothing for who is to become empty, or holds what is alone",
     "packed",
@@ -202,7 +204,7 @@ fn told(state: &State) -> String {
             lines.push(format!("  schedule {:?}", schedule.places().collect::<Vec<_>>()));
             let entry = |(seq, entry): (Seq, &Entry)| {
                 let key = entry.key_hash.get() % 1000;
-                let (attempt, cause, due) = (entry.attempt, entry.cause, entry.due);
+                let (attempt, cause, due) = (entry.attempt, entry.cause, entry.fell_due());
                 format!("  {seq} key {key}: attempt {attempt}, {cause}, due {due}, {:?}", entry.state)
             };
             lines.extend(partition.unsettled().map(entry));

@@ -610,8 +610,12 @@ fn add_publish(
 }
 
 fn deliver(random: &mut Random) -> Op {
-    let grant = if random.below(4) == 0 {
-        Grant::Pull { node_incarnation: 1, pull_id: random.below(3), max_bytes: random.one_of(&[0, 15, 40]) }
+    let grant = if random.below(3) == 0 {
+        Grant::Pull {
+            node_incarnation: random.below(2),
+            pull_id: random.one_of(&[0, 1, 1, 1]),
+            max_bytes: random.one_of(&[0, 15, 40]),
+        }
     } else {
         Grant::Push { window_messages: random.one_of(&[2, 30, 30]), window_bytes: random.one_of(&[10, 60, 1000, 1000]) }
     };

@@ -144,7 +144,11 @@ fn target(random: &mut Random) -> SeekTarget {
 
 fn grant(random: &mut Random) -> Grant {
     if random.below(4) == 0 {
-        return Grant::Pull { node_incarnation: 1, pull_id: 1, max_bytes: random.number(100) };
+        return Grant::Pull {
+            node_incarnation: random.below(20),
+            pull_id: random.below(3),
+            max_bytes: random.number(100),
+        };
     }
     Grant::Push { window_messages: random.number_32(50), window_bytes: random.number(2000) }
 }

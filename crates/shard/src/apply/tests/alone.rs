@@ -7,6 +7,7 @@ use crate::state::State;
 use bytes::BytesMut;
 use mortarmq_delivery::Books;
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 const B: MemberId = MemberId::new(71);
 const C: MemberId = MemberId::new(72);
@@ -74,6 +75,7 @@ impl Lives {
 
     /// What a member is given, as partition, sequence and delivery; and what it then holds in all.
     fn deliver(&mut self, member: MemberId, grant: Grant) -> Vec<(Partition, Seq, DeliveryId)> {
+        let grant = if let Grant::Pull { max_bytes, .. } = grant { pull(max_bytes) } else { grant };
         let deliver = Deliver { path: PATH, member, grant, max_messages: 1024, stretch: None };
         let given = delivered(self.run(Command::Deliver(deliver)));
         let one = |it: &DeliverEffect| -> Vec<_> {
@@ -124,8 +126,10 @@ fn push(window_messages: u32) -> Grant {
     Grant::Push { window_messages, window_bytes: 1 << 20 }
 }
 
-const fn pull(max_bytes: u64) -> Grant {
-    Grant::Pull { node_incarnation: 1, pull_id: 1, max_bytes }
+/// A pull that never was.
+fn pull(max_bytes: u64) -> Grant {
+    static LAST: AtomicU64 = AtomicU64::new(0);
+    Grant::Pull { node_incarnation: 1, pull_id: 1 + LAST.fetch_add(1, Ordering::Relaxed), max_bytes }
 }
 
 /// Lets workers come one after another, each taking what it is given and acking it, unless it dies of it: of what it has in

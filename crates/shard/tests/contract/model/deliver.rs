@@ -2,6 +2,7 @@
 //! due time; then what was never offered, from the position on. While a path replays, what is to be offered again comes
 //! before what waits above it.
 
+use super::pulls::check_granted_at;
 use super::room::entries_of;
 use super::{Fate, Lease, Message, Messages, Model, Obligation, Open, Path, Seen, Stands, Told, Verdict, allowed};
 use mortarmq_delivery::Leased;
@@ -89,7 +90,7 @@ enum Stop {
     Spent,
 }
 
-type Hand = Vec<(usize, Vec<Leased>)>;
+pub(super) type Hand = Vec<(usize, Vec<Leased>)>;
 
 impl Model {
     pub(super) fn deliver(&mut self, deliver: &Deliver, seen: &Seen<'_>) -> Verdict {
@@ -100,6 +101,10 @@ impl Model {
         };
         let (path, count, too_large) = (path.clone(), *count, *too_large);
         let found = handed(seen, deliver, &path, self)?;
+        if self.pulled_again(deliver, &path, &found, seen)? {
+            return Ok(());
+        }
+        check_granted_at(seen, Some(self.commit_index))?;
         self.make_room(1);
         let mut first = None;
         for passing in self.passing_choices(path.partitions.len()) {
@@ -141,6 +146,9 @@ impl Model {
         allowed!(hand == *found, "P4, P5, P7, P8: handed over {found:?}\n  expected {hand:?}");
         allowed!(self.stands_as_seen(deliver.path, &path), "rule 9: another place than the shard's");
         allowed!((counted, refused) == (count as usize, too_large), "P4: expected {counted} and {refused:?}");
+        if counted > 0 {
+            self.note_pull(deliver);
+        }
         self.last_delivery = call.last_delivery;
         self.told.append(&mut call.told);
         for (times, what) in [
@@ -599,7 +607,7 @@ fn handed(seen: &Seen<'_>, deliver: &Deliver, path: &Path, model: &Model) -> Ver
             grant: deliver.grant,
             partition: Partition::from_index(found.partition.index().min(path.partitions.len() - 1)),
             commit_index: model.commit_index.into(),
-            lease_ms: path.get(Setting::LeaseMs),
+            granted_at: found.granted_at,
             leases: found.leases.clone(),
         };
         allowed!(*found == expected, "sent {found:?}");

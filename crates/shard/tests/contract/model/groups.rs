@@ -45,6 +45,7 @@ impl Model {
         let Some(path) = self.paths.get_mut(&end.path) else {
             return seen.expect(&Outcome::Refused(Refusal::UnknownGroup));
         };
+        self.pulled.remove(&(end.path, end.member));
         if path.members.remove(&end.member).is_none() {
             return seen.expect(&Outcome::Refused(Refusal::UnknownMember));
         }

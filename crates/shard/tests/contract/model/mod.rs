@@ -15,6 +15,7 @@ mod ends;
 mod groups;
 mod moves;
 mod publish;
+mod pulls;
 mod redrive;
 mod retention;
 mod room;
@@ -57,6 +58,8 @@ pub(crate) struct Model {
     pub(crate) defaults: Option<Defaults>,
     pub(crate) topics: BTreeMap<TopicIncarnation, Topic>,
     pub(crate) paths: BTreeMap<PathId, Path>,
+    /// The last pull of each member that got something.
+    pulled: BTreeMap<(PathId, MemberId), pulls::Pulled>,
     /// What the ledger has to be told by the command that runs.
     told: Vec<Told>,
     /// What died by the command that runs, and has no dead letter yet.
