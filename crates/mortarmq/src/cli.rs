@@ -1,8 +1,8 @@
 //! The tree of commands.
 
 use crate::commands::{
-    balance, bench, broker, completion, config, defaults, demo, dlq, explain, groups, hash_token, init, leader, peek,
-    publish, serve, subscribe, topics, trace, verify, version,
+    balance, bench, broker, completion, config, context, defaults, demo, dlq, doctor, explain, groups, hash_token,
+    init, leader, peek, publish, serve, subscribe, topics, trace, verify, version,
 };
 use crate::errors::Failure;
 
@@ -22,6 +22,8 @@ enum Command {
     Config(config::Command),
     HashToken(hash_token::Args),
     #[command(subcommand)]
+    Context(context::Command),
+    #[command(subcommand)]
     Topics(topics::Command),
     #[command(subcommand)]
     Groups(groups::Command),
@@ -38,6 +40,7 @@ enum Command {
     Broker(broker::Command),
     #[command(subcommand)]
     Leader(leader::Command),
+    Doctor(doctor::Args),
     Verify(verify::Args),
     Explain(explain::Args),
     Bench(bench::Args),
@@ -58,6 +61,7 @@ impl Cli {
             Command::Init(args) => init::run(&args),
             Command::Config(command) => config::run(&command),
             Command::HashToken(args) => hash_token::run(&args),
+            Command::Context(command) => context::run(command),
             Command::Topics(command) => topics::run(&command),
             Command::Groups(command) => groups::run(&command),
             Command::Pub(args) => publish::run(&args),
@@ -69,6 +73,7 @@ impl Cli {
             Command::Defaults(command) => defaults::run(&command),
             Command::Broker(command) => broker::run(&command),
             Command::Leader(command) => leader::run(&command),
+            Command::Doctor(args) => doctor::run(&args),
             Command::Verify(args) => verify::run(&args),
             Command::Explain(args) => explain::run(&args),
             Command::Bench(args) => bench::run(&args),

@@ -10,8 +10,10 @@ use mortarmq_types::NodeId;
 use tokio::sync::{Semaphore, oneshot, watch};
 
 use crate::event::Event;
+use crate::file_system::file_system;
 use crate::machine;
 use crate::metrics::Scrape;
+use crate::open_files;
 use crate::room::Room;
 use crate::shared::Shared;
 
@@ -81,6 +83,7 @@ impl NodeHandle for AdminHandle {
             Some(Ok(QueryAnswer::Stats(stats))) => Some(stats),
             Some(_) | None => None,
         };
+        let file_system = file_system(&self.data_dir).ok();
         self.shared.metrics.render(&Scrape {
             stats: stats.as_ref(),
             broker: &self.broker(),
@@ -90,6 +93,8 @@ impl NodeHandle for AdminHandle {
             reserve_bytes: self.room.reserve_bytes(),
             is_disk_low: self.room.is_low(),
             disk_free_bytes: machine::free_bytes(&self.data_dir),
+            file_system: file_system.as_ref().map(|found| found.name.as_str()),
+            open_files_limit: open_files::limit(),
             memory_bytes: machine::resident_bytes(),
             per_partition: true,
         })

@@ -191,7 +191,8 @@ impl Config {
     /// Reads the configuration: the file, then `MORTARMQ_KEY` of the environment, then the flags.
     ///
     /// Variables of the environment that begin with `MORTARMQ_` and name no key of a node are left alone if the command
-    /// line has them (`MORTARMQ_SERVER`, `MORTARMQ_ADMIN`, `MORTARMQ_TOKEN`, `MORTARMQ_TLS_CA`), else they are unknown keys.
+    /// line has them (`MORTARMQ_SERVER`, `MORTARMQ_ADMIN`, `MORTARMQ_TOKEN`, `MORTARMQ_TLS_CA`,
+    /// `MORTARMQ_CONTEXT`), else they are unknown keys.
     ///
     /// # Errors
     /// The first key or value that is refused, with its place.
@@ -350,7 +351,7 @@ fn nearest_hint(nearest: &Option<&'static str>) -> String {
 const SEND_BUDGET_BYTES: u64 = 256 << 20;
 const ENVIRONMENT_PREFIX: &str = "MORTARMQ_";
 /// Variables that the command line reads for its own requests.
-const CLIENT_VARIABLES: &[&str] = &["server", "admin", "token", "tls_ca", "config"];
+const CLIENT_VARIABLES: &[&str] = &["server", "admin", "token", "tls_ca", "context", "config"];
 
 #[cfg(test)]
 mod tests;

@@ -2,8 +2,9 @@
 
 use std::path::Path;
 
-/// Free bytes of the device a folder lies on.
-pub(crate) fn free_bytes(folder: &Path) -> Option<u64> {
+/// Free bytes of the device a folder lies on; `None` where it cannot be told.
+#[must_use]
+pub fn free_bytes(folder: &Path) -> Option<u64> {
     let found = rustix::fs::statvfs(folder).ok()?;
     found.f_bavail.checked_mul(found.f_frsize)
 }

@@ -53,6 +53,10 @@ pub struct Scrape<'a> {
     pub is_disk_low: bool,
     /// Free bytes of the device of the data folder; `None` where it cannot be told.
     pub disk_free_bytes: Option<u64>,
+    /// The file system of the data folder; `None` where it cannot be told.
+    pub file_system: Option<&'a str>,
+    /// Files that the process may open; `None` where there is no limit.
+    pub open_files_limit: Option<u64>,
     /// Resident bytes of the process; `None` where it cannot be told.
     pub memory_bytes: Option<u64>,
     /// Whether there is a row per partition. Many partitions make a large scrape.
@@ -179,6 +183,12 @@ fn process_series(scrape: &Scrape<'_>) -> Vec<Series> {
     ];
     let help = "Free bytes of the device of the data folder";
     all.extend(scrape.disk_free_bytes.map(|bytes| gauge("mortarmq_disk_free_bytes", help, bytes)));
+    let help = "The file system of the data folder, as a label";
+    all.extend(
+        scrape.file_system.map(|name| Series::gauge("mortarmq_data_file_system_info", help).with(&[("type", name)], 1)),
+    );
+    let help = "Files that the process may open";
+    all.extend(scrape.open_files_limit.map(|limit| gauge("mortarmq_open_files_limit", help, limit)));
     let help = "Resident bytes of the process";
     all.extend(scrape.memory_bytes.map(|bytes| gauge("mortarmq_memory_bytes", help, bytes)));
     all

@@ -4,6 +4,6 @@ mod floor;
 mod latency;
 mod process;
 
-pub(crate) use floor::{Floor, measure as measure_floor};
+pub(crate) use floor::{Floor, measure as measure_floor, measure_in as measure_floor_in};
 pub(crate) use latency::Latency;
 pub(crate) use process::Usage;

@@ -87,7 +87,15 @@ async fn phases(args: &Args) -> Result<(), Failure> {
     let folder = tempfile::Builder::new().prefix("mortarmq-bench-").tempdir().map_err(|error| no_folder(&error))?;
     let mut rows = Rows::streamed(COLUMNS, args.rows);
     let (node, server) = match &args.server {
-        Some(server) => (None, ServerArgs { server: server.clone(), token: args.token.clone(), tls: args.tls.clone() }),
+        Some(server) => (
+            None,
+            ServerArgs {
+                server: server.clone(),
+                token: args.token.clone(),
+                tls: args.tls.clone(),
+                ..ServerArgs::at("")
+            },
+        ),
         None => {
             let node = ChildNode::start(&folder.path().join("data"))?;
             let server = ServerArgs::at(&node.client);

@@ -63,10 +63,18 @@ pub(crate) fn run(args: Args) -> Result<(), Failure> {
 
 /// What a node would start with: file, environment and flags.
 pub(crate) fn load(file: Option<&Path>, flags: Vec<(String, String)>) -> Result<(Config, Vec<Origin>), Failure> {
+    try_load(file, flags).map_err(|error| refused(&error))
+}
+
+/// As [`load`], with the reason why it is refused.
+pub(crate) fn try_load(
+    file: Option<&Path>,
+    flags: Vec<(String, String)>,
+) -> Result<(Config, Vec<Origin>), ConfigError> {
     // A variable whose name or value is no text is none of ours.
     let environment =
         std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
-    Config::load(file, environment, flags).map_err(|error| refused(&error))
+    Config::load(file, environment, flags)
 }
 
 /// What a file alone says.
@@ -74,7 +82,8 @@ pub(crate) fn load_file(file: &Path) -> Result<(Config, Vec<Origin>), Failure> {
     Config::load(Some(file), [], []).map_err(|error| refused(&error))
 }
 
-fn refused(error: &ConfigError) -> Failure {
+/// A configuration that is refused, as a failure of the command.
+pub(crate) fn refused(error: &ConfigError) -> Failure {
     Failure::arguments(chain(error), "the keys, their values and defaults: mortarmq serve --help")
 }
 

@@ -279,6 +279,8 @@ pub fn mortarmq() -> Command {
             command.env_remove(name);
         }
     }
+    // Nor with their contexts: this folder is none.
+    command.env("XDG_CONFIG_HOME", "/nonexistent");
     command
 }
 

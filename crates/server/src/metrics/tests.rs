@@ -77,6 +77,8 @@ fn render(metrics: &Metrics, stats: Option<&StatsView>, per_partition: bool) -> 
         unwritten_bytes: 2,
         journal_bytes: 64 << 20,
         reserve_bytes: 256 << 20,
+        file_system: Some("ext4"),
+        open_files_limit: Some(16_384),
         is_disk_low: false,
         disk_free_bytes: Some(1 << 40),
         memory_bytes: None,
