@@ -1,8 +1,8 @@
 //! The tree of commands.
 
 use crate::commands::{
-    balance, bench, broker, completion, config, context, defaults, demo, dlq, doctor, explain, groups, hash_token,
-    init, leader, peek, publish, serve, subscribe, topics, trace, verify, version,
+    balance, bench, broker, completion, config, context, defaults, demo, dlq, doctor, explain, groups, hash_password,
+    hash_token, init, leader, peek, publish, serve, subscribe, topics, trace, verify, version,
 };
 use crate::errors::Failure;
 
@@ -21,6 +21,7 @@ enum Command {
     #[command(subcommand)]
     Config(config::Command),
     HashToken(hash_token::Args),
+    HashPassword(hash_password::Args),
     #[command(subcommand)]
     Context(context::Command),
     #[command(subcommand)]
@@ -61,6 +62,7 @@ impl Cli {
             Command::Init(args) => init::run(&args),
             Command::Config(command) => config::run(&command),
             Command::HashToken(args) => hash_token::run(&args),
+            Command::HashPassword(args) => hash_password::run(&args),
             Command::Context(command) => context::run(command),
             Command::Topics(command) => topics::run(&command),
             Command::Groups(command) => groups::run(&command),

@@ -27,6 +27,7 @@ pub(crate) struct AdminHandle {
     /// A change waits for the journal, and must not keep questions waiting.
     pub(crate) acts: Arc<Semaphore>,
     pub(crate) metrics_enabled: bool,
+    pub(crate) metrics_per_partition: bool,
     pub(crate) data_dir: PathBuf,
     pub(crate) room: Arc<Room>,
     pub(crate) stopping: watch::Receiver<bool>,
@@ -90,13 +91,14 @@ impl NodeHandle for AdminHandle {
             pending_bytes: gauges.pending_bytes,
             unwritten_bytes: gauges.unwritten_bytes,
             journal_bytes: machine::folder_bytes(&self.data_dir.join("journal")),
+            checkpoint_age: machine::newest_age(&self.data_dir.join("checkpoints")),
             reserve_bytes: self.room.reserve_bytes(),
             is_disk_low: self.room.is_low(),
             disk_free_bytes: machine::free_bytes(&self.data_dir),
             file_system: file_system.as_ref().map(|found| found.name.as_str()),
             open_files_limit: open_files::limit(),
             memory_bytes: machine::resident_bytes(),
-            per_partition: true,
+            per_partition: self.metrics_per_partition,
         })
     }
 }

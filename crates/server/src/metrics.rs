@@ -14,7 +14,8 @@ mod tests;
 
 use std::time::Duration;
 
-use mortarmq_http::BrokerStatus;
+/// What a scrape tells of the process.
+pub use mortarmq_http::BrokerStatus;
 use mortarmq_node::ErrorCode;
 use mortarmq_node::views::StatsView;
 use mortarmq_wire::Op;
@@ -47,6 +48,8 @@ pub struct Scrape<'a> {
     pub unwritten_bytes: u64,
     /// Bytes of all journal files.
     pub journal_bytes: u64,
+    /// How old the newest checkpoint is; `None` before the first.
+    pub checkpoint_age: Option<Duration>,
     /// Bytes that are held in reserve for a full disk.
     pub reserve_bytes: u64,
     /// Whether publishes are refused for lack of room.
@@ -181,6 +184,8 @@ fn process_series(scrape: &Scrape<'_>) -> Vec<Series> {
         gauge("mortarmq_disk_reserve_bytes", "Bytes held in reserve for a full disk", scrape.reserve_bytes),
         gauge("mortarmq_disk_low", "1 while publishes are refused for lack of room", u64::from(scrape.is_disk_low)),
     ];
+    let help = "Seconds since the newest checkpoint was written";
+    all.extend(scrape.checkpoint_age.map(|age| gauge("mortarmq_checkpoint_age_seconds", help, age.as_secs())));
     let help = "Free bytes of the device of the data folder";
     all.extend(scrape.disk_free_bytes.map(|bytes| gauge("mortarmq_disk_free_bytes", help, bytes)));
     let help = "The file system of the data folder, as a label";

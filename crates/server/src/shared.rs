@@ -61,7 +61,7 @@ impl Shared {
         Self {
             events,
             clock: NodeClock,
-            access: Arc::new(Access::new(config.tokens.clone())),
+            access: Arc::new(Access::new(config.tokens.clone(), config.users.clone())),
             receive_budget,
             piles,
             metrics,

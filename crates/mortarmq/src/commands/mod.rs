@@ -12,6 +12,7 @@ pub(crate) mod dlq;
 pub(crate) mod doctor;
 pub(crate) mod explain;
 pub(crate) mod groups;
+pub(crate) mod hash_password;
 pub(crate) mod hash_token;
 pub(crate) mod init;
 pub(crate) mod leader;

@@ -76,6 +76,7 @@ fn render(metrics: &Metrics, stats: Option<&StatsView>, per_partition: bool) -> 
         pending_bytes: 1,
         unwritten_bytes: 2,
         journal_bytes: 64 << 20,
+        checkpoint_age: Some(Duration::from_secs(7)),
         reserve_bytes: 256 << 20,
         file_system: Some("ext4"),
         open_files_limit: Some(16_384),

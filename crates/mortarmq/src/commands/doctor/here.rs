@@ -48,7 +48,7 @@ fn who_may(config: &Config) -> Row {
     const CHECK: &str = "access";
     let addresses = [config.listen_client, config.listen_admin];
     let is_reached = addresses.iter().any(|address| !address.ip().to_canonical().is_loopback());
-    match (is_reached, config.tokens.is_empty(), config.tls.is_some()) {
+    match (is_reached, !config.asks_for_credentials(), config.tls.is_some()) {
         (false, true, _) => Row::ok(CHECK, "this machine only; no credentials are asked for"),
         (false, false, _) => Row::ok(CHECK, "this machine only; every listener asks for credentials"),
         (true, _, true) => Row::ok(CHECK, "every listener asks for credentials, over TLS"),

@@ -67,6 +67,7 @@ fn takes(kind: Kind) -> String {
         Kind::Flag => "true or false".to_owned(),
         Kind::Word(words) => words.join(", "),
         Kind::Tokens => "JSON: [{name, sha256, grants}], as hash-token prints them".to_owned(),
+        Kind::Users => "JSON: [{name, argon2, grants}], as hash-password prints them".to_owned(),
     }
 }
 
@@ -79,6 +80,6 @@ const fn value_name(kind: Kind) -> &'static str {
         Kind::File => "FILE",
         Kind::Flag => "BOOL",
         Kind::Word(..) => "WORD",
-        Kind::Tokens => "JSON",
+        Kind::Tokens | Kind::Users => "JSON",
     }
 }
