@@ -13,6 +13,8 @@ mod commands;
 mod contexts;
 mod errors;
 mod output;
+#[cfg(test)]
+mod reference;
 mod session;
 mod settings;
 mod tls;
