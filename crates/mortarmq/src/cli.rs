@@ -1,8 +1,9 @@
 //! The tree of commands.
 
 use crate::commands::{
-    balance, bench, broker, completion, config, context, defaults, demo, dlq, doctor, explain, groups, hash_password,
-    hash_token, init, leader, peek, publish, serve, subscribe, topics, trace, verify, version,
+    balance, bench, bench_floor, broker, check, completion, config, context, defaults, demo, dlq, doctor, explain,
+    groups, hash_password, hash_token, history, init, leader, peek, publish, serve, subscribe, topics, trace, verify,
+    version,
 };
 use crate::errors::Failure;
 
@@ -43,8 +44,13 @@ enum Command {
     Leader(leader::Command),
     Doctor(doctor::Args),
     Verify(verify::Args),
+    #[command(subcommand)]
+    History(history::Command),
+    Check(check::Args),
     Explain(explain::Args),
-    Bench(bench::Args),
+    Bench(Box<bench::Args>),
+    #[command(hide = true)]
+    BenchFloor(bench_floor::Args),
     Demo(demo::Args),
     Completion(completion::Args),
     /// Print the version
@@ -77,8 +83,11 @@ impl Cli {
             Command::Leader(command) => leader::run(&command),
             Command::Doctor(args) => doctor::run(&args),
             Command::Verify(args) => verify::run(&args),
+            Command::History(command) => history::run(&command),
+            Command::Check(args) => check::run(&args),
             Command::Explain(args) => explain::run(&args),
             Command::Bench(args) => bench::run(&args),
+            Command::BenchFloor(args) => bench_floor::run(&args),
             Command::Demo(args) => demo::run(&args),
             Command::Completion(args) => completion::run(&args),
             Command::Version => version::run(),

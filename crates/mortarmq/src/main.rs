@@ -12,6 +12,7 @@ mod cli;
 mod commands;
 mod contexts;
 mod errors;
+mod floor;
 mod output;
 #[cfg(test)]
 mod reference;

@@ -37,6 +37,8 @@ fn meaning(key: &str) -> &'static str {
     match key {
         "node_id" => "The node's number. A data folder belongs to one",
         "listen_client" => "The wire protocol. Without credentials, and not set: 127.0.0.1:7188",
+        "listen_ws" => "The wire protocol over WebSocket",
+        "ws_origins" => "Pages whose scripts may use it, as browsers name them; an empty list: none",
         "listen_admin" => "Metrics, health, and the operator routes behind most commands",
         "data_dir" => "Everything is kept here",
         "journal_file_bytes" => "Size at which a new journal file is begun",
@@ -75,11 +77,12 @@ fn takes(kind: Kind) -> String {
         Kind::Number(low, high) => format!("number, {low} to {high}"),
         Kind::Bytes(low, high) => format!("bytes, {low} to {high}"),
         Kind::Address => "address and port".to_owned(),
+        Kind::AddressOrOff => "address and port, or `off`".to_owned(),
         Kind::Path => "folder".to_owned(),
         Kind::File => "file, or `none`".to_owned(),
         Kind::Flag => "`true` or `false`".to_owned(),
         Kind::Word(words) => words.iter().map(|word| format!("`{word}`")).collect::<Vec<_>>().join(", "),
-        Kind::Tokens | Kind::Users => "list".to_owned(),
+        Kind::Tokens | Kind::Users | Kind::Origins => "list".to_owned(),
     }
 }
 

@@ -78,7 +78,7 @@ fn by_metrics(scrape: &Scrape) -> Vec<Row> {
     let mut rows = Vec::new();
     if let Some(limit) = number("mortarmq_open_files_limit") {
         // How many connections are wanted is not told; every one that was turned away is.
-        rows.push(limits::open_files(limit, u32::from(limit < DEFAULT_FILES) * DEFAULT_CONNECTIONS));
+        rows.push(limits::open_files(limit, u32::from(limit < DEFAULT_FILES) * DEFAULT_CONNECTIONS, 1));
     }
     rows.extend(
         scrape

@@ -7,7 +7,7 @@ use mortarmq_server::{Config, ConfigError, file_system, free_bytes};
 use mortarmq_transport::Acceptor;
 
 use super::{Row, limits};
-use crate::bench::measure_floor_in;
+use crate::bench::measure_disk_in;
 use crate::commands::serve;
 use crate::errors::{Failure, chain};
 
@@ -31,7 +31,8 @@ pub(super) fn examine(file: Option<&Path>, data_dir: Option<&Path>) -> Result<Ve
         Err(error @ ConfigError::NotLoopback { .. }) => {
             let row = Row::finding("access", error.to_string(), "mortarmq init mortarmq-safe.toml");
             // The rest of it is looked at all the same.
-            let here = ["listen_client", "listen_admin"].map(|key| (key.to_owned(), "127.0.0.1:0".to_owned()));
+            let here = ["listen_client", "listen_admin", "listen_ws"];
+            let here = here.map(|key| (key.to_owned(), "127.0.0.1:0".to_owned()));
             let (config, _) = serve::load(file, flags.into_iter().chain(here).collect())?;
             (config, row)
         }
@@ -46,8 +47,8 @@ pub(super) fn examine(file: Option<&Path>, data_dir: Option<&Path>) -> Result<Ve
 
 fn who_may(config: &Config) -> Row {
     const CHECK: &str = "access";
-    let addresses = [config.listen_client, config.listen_admin];
-    let is_reached = addresses.iter().any(|address| !address.ip().to_canonical().is_loopback());
+    let mut addresses = [config.listen_client, config.listen_admin].into_iter().chain(config.listen_ws);
+    let is_reached = addresses.any(|address| !address.ip().to_canonical().is_loopback());
     match (is_reached, !config.asks_for_credentials(), config.tls.is_some()) {
         (false, true, _) => Row::ok(CHECK, "this machine only; no credentials are asked for"),
         (false, false, _) => Row::ok(CHECK, "this machine only; every listener asks for credentials"),
@@ -76,7 +77,7 @@ fn tls(config: &Config) -> Option<Row> {
 fn open_files(config: &Config) -> Row {
     // A node raises the limit as far as it may.
     let most = rustix::process::getrlimit(rustix::process::Resource::Nofile).maximum.unwrap_or(u64::MAX);
-    limits::open_files(most, config.max_connections)
+    limits::open_files(most, config.max_connections, 1 + u32::from(config.listen_ws.is_some()))
 }
 
 fn disk(config: &Config) -> Result<Vec<Row>, Failure> {
@@ -105,7 +106,7 @@ fn disk(config: &Config) -> Result<Vec<Row>, Failure> {
 
 /// Writes in a file without a name: nothing of it stays, whatever happens.
 fn fsync(folder: &Path) -> Row {
-    let measured = tempfile::tempfile_in(folder).and_then(|file| measure_floor_in(file, BLOCKS, LIMIT));
+    let measured = tempfile::tempfile_in(folder).and_then(|file| measure_disk_in(file, BLOCKS, LIMIT));
     match measured {
         Ok(floor) => limits::fsync(floor.latency.quantile_us(0.5), floor.latency.quantile_us(0.99), floor.syncs),
         Err(error) => Row::finding(

@@ -41,10 +41,10 @@ pub(super) fn file_system(found: &FileSystem) -> Row {
 }
 
 /// The limit of open files.
-pub(super) fn open_files(limit: u64, max_connections: u32) -> Row {
+pub(super) fn open_files(limit: u64, max_connections: u32, client_listeners: u32) -> Row {
     const CHECK: &str = "open_files";
     let raise = format!("ulimit -n {FILES_WANTED}      (systemd: LimitNOFILE={FILES_WANTED})");
-    match client_places(limit, max_connections) {
+    match client_places(limit, max_connections, client_listeners) {
         None => Row::finding(CHECK, format!("{} may be opened: a node does not start", grouped(limit)), raise),
         Some(places) if places < max_connections => Row::finding(
             CHECK,
@@ -112,13 +112,13 @@ mod tests {
         let on = |keeps| file_system(&FileSystem { name: "x".to_owned(), keeps });
         assert_eq!(on(Keeps::OnDisk).state, State::Ok);
         let lossy = [Keeps::InMemory, Keeps::OverNetwork, Keeps::InLayer, Keeps::CopiedOnWrite, Keeps::ByProgram];
-        let well = [open_files(16_384, 4096), free_space(1 << 30, 1 << 30, None), fsync(10_000, 100_000, 1)];
+        let well = [open_files(16_384, 4096, 1), free_space(1 << 30, 1 << 30, None), fsync(10_000, 100_000, 1)];
         for row in well {
             assert!(row.state == State::Ok && row.command.is_none(), "{row:?}");
         }
         let bad = [
-            open_files(511, 1),
-            open_files(1024, 4096),
+            open_files(511, 1, 1),
+            open_files(1024, 4096, 1),
             free_space((1 << 30) - 1, 1 << 30, None),
             fsync(10_001, 10_001, 1),
             fsync(1, 100_001, 1),
