@@ -1,6 +1,6 @@
-//! Who may do what: tokens, and the grants that each of them has. One rule for all listeners.
+//! Who may do what: tokens and users, and the grants that each of them has. One rule for all listeners.
 //!
-//! Without a token nobody is asked for anything, and everybody may do everything: such a node listens on its own machine
+//! Without a token or user nobody is asked for anything, and everybody may do everything: such a node listens on its own machine
 //! only. As soon as there is one, every listener asks.
 //!
 //! # Source
@@ -8,6 +8,7 @@
 
 mod check;
 mod read;
+mod users;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,7 +17,10 @@ use sha2::{Digest as _, Sha256};
 use subtle::ConstantTimeEq as _;
 
 pub(crate) use check::check;
-pub use read::read_tokens;
+pub use read::{read_tokens, read_users};
+pub(crate) use users::Denied;
+use users::{SharedUsers, Users};
+pub use users::{User, hash_password};
 
 /// How long whoever shows a wrong token waits for the answer, on every listener: guessing is slow for who guesses, and for
 /// nobody else.
@@ -76,23 +80,46 @@ impl std::fmt::Debug for Token {
     }
 }
 
-/// All tokens of a node.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+/// All tokens and users of a node.
+#[derive(Clone)]
 pub struct Access {
-    tokens: Vec<Arc<Token>>,
+    tokens: Vec<([u8; 32], Arc<Holder>)>,
+    users: SharedUsers,
+    /// Of each user, in the order of `users`.
+    holders: Vec<Arc<Holder>>,
+}
+
+/// Leaves digests and hashes out: what is printed ends up in logs.
+impl std::fmt::Debug for Access {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let tokens: Vec<&Holder> = self.tokens.iter().map(|(_, holder)| &**holder).collect();
+        formatter.debug_struct("Access").field("tokens", &tokens).field("users", &self.holders).finish_non_exhaustive()
+    }
+}
+
+/// Whoever has a token or a password, once it was shown.
+#[derive(Debug)]
+struct Holder {
+    name: String,
+    grants: Vec<Grant>,
 }
 
 impl Access {
-    /// Asks for one of these tokens; without any, for nothing.
+    /// Asks for one of these tokens, or for the password of one of these users; without any, for nothing.
     #[must_use]
-    pub fn new(tokens: Vec<Token>) -> Self {
-        Self { tokens: tokens.into_iter().map(Arc::new).collect() }
+    pub fn new(tokens: Vec<Token>, users: Vec<User>) -> Self {
+        let holder = |name: &str, grants: &[Grant]| Arc::new(Holder { name: name.to_owned(), grants: grants.to_vec() });
+        Self {
+            tokens: tokens.iter().map(|token| (token.digest, holder(&token.name, &token.grants))).collect(),
+            holders: users.iter().map(|user| holder(&user.name, &user.grants)).collect(),
+            users: Arc::new(Users::new(users)),
+        }
     }
 
     /// Whether nobody is asked for anything.
     #[must_use]
     pub fn is_open(&self) -> bool {
-        self.tokens.is_empty()
+        self.tokens.is_empty() && self.users.is_empty()
     }
 
     /// What the holder of a token may do; `None` if it is none of ours.
@@ -105,12 +132,24 @@ impl Access {
         }
         let digest = digest_of(token);
         let mut found = None;
-        for known in &self.tokens {
-            if bool::from(known.digest.ct_eq(&digest)) {
-                found = Some(Rights { token: Some(Arc::clone(known)) });
+        for (known, holder) in &self.tokens {
+            if bool::from(known.ct_eq(&digest)) {
+                found = Some(Rights { holder: Some(Arc::clone(holder)) });
             }
         }
         found
+    }
+
+    /// What a user may do who shows a password.
+    pub(crate) async fn rights_of_user(&self, name: &str, password: &[u8]) -> Result<Rights, Denied> {
+        let place = self.users.check(name, password).await?;
+        Ok(Rights { holder: Some(Arc::clone(&self.holders[place])) })
+    }
+}
+
+impl Default for Access {
+    fn default() -> Self {
+        Self::new(Vec::new(), Vec::new())
     }
 }
 
@@ -124,26 +163,26 @@ pub fn digest_of(token: &[u8]) -> [u8; 32] {
 #[derive(Clone, Debug)]
 pub struct Rights {
     /// Nobody was asked for one where there is none.
-    token: Option<Arc<Token>>,
+    holder: Option<Arc<Holder>>,
 }
 
 impl Rights {
     /// May do everything.
     #[must_use]
     pub const fn all() -> Self {
-        Self { token: None }
+        Self { holder: None }
     }
 
-    /// The token's name; none where nobody is asked for one.
+    /// The name of the token or user; none where nobody is asked for one.
     #[must_use]
     pub fn name(&self) -> Option<&str> {
-        self.token.as_ref().map(|token| token.name.as_str())
+        self.holder.as_ref().map(|holder| holder.name.as_str())
     }
 
     /// Whether everything is allowed.
     #[must_use]
     pub fn is_admin(&self) -> bool {
-        self.token.as_ref().is_none_or(|token| token.grants.iter().any(|grant| grant.action == Action::Admin))
+        self.holder.as_ref().is_none_or(|holder| holder.grants.iter().any(|grant| grant.action == Action::Admin))
     }
 
     /// Whether an action on a topic is allowed. A dead-letter topic is its source's: whoever may consume that may consume
@@ -161,7 +200,7 @@ impl Rights {
 
     fn grants_on(&self, topic: &str) -> impl Iterator<Item = &Grant> {
         let topic = mortarmq_shard::names::source_name(topic).unwrap_or(topic);
-        let grants = self.token.as_ref().map_or(&[][..], |token| &token.grants);
+        let grants = self.holder.as_ref().map_or(&[][..], |holder| &holder.grants);
         grants.iter().filter(move |grant| grant.patterns.iter().any(|pattern| matches(pattern, topic)))
     }
 }
@@ -191,11 +230,14 @@ mod tests {
     }
 
     fn access() -> Access {
-        Access::new(vec![
-            token("shop", "one", &[(Action::Produce, &["orders", "log.*"]), (Action::Consume, &["orders"])]),
-            token("ops", "two", &[(Action::Admin, &[])]),
-            token("all", "three", &[(Action::Consume, &["*"])]),
-        ])
+        Access::new(
+            vec![
+                token("shop", "one", &[(Action::Produce, &["orders", "log.*"]), (Action::Consume, &["orders"])]),
+                token("ops", "two", &[(Action::Admin, &[])]),
+                token("all", "three", &[(Action::Consume, &["*"])]),
+            ],
+            Vec::new(),
+        )
     }
 
     #[test]

@@ -7,6 +7,7 @@ use mortarmq_wire::{ErrorCode, Outcome};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
+use crate::contexts::ContextArg;
 use crate::errors::Failure;
 use crate::tls::TlsArgs;
 
@@ -21,9 +22,18 @@ pub(crate) struct AdminArgs {
     pub(crate) token: Option<String>,
     #[command(flatten)]
     pub(crate) tls: TlsArgs,
+    #[command(flatten)]
+    pub(crate) context: ContextArg,
 }
 
 impl AdminArgs {
+    /// Whether the address is one of this machine's own.
+    pub(crate) fn is_loopback(&self) -> bool {
+        let address = self.admin.split_once("://").map_or(self.admin.as_str(), |(_, rest)| rest);
+        let host = address.rsplit_once(':').map_or(address, |(host, _)| host).trim_matches(['[', ']']);
+        host == "localhost" || host.parse::<std::net::IpAddr>().is_ok_and(|ip| ip.to_canonical().is_loopback())
+    }
+
     /// The address with its scheme.
     fn base(&self) -> Result<String, Failure> {
         if self.admin.starts_with("https://") && !self.tls.is_given() {
@@ -105,6 +115,14 @@ impl Admin {
             Ok(text) => self.parse(&text),
             Err(refusal) => Err(self.failure(refusal)),
         }
+    }
+
+    /// Asks for an answer of any kind: its status and its text.
+    ///
+    /// # Errors
+    /// Unreachable when no answer comes.
+    pub(crate) fn text(&self, route: Route<'_>) -> Result<(u16, String), Failure> {
+        self.exchange(route, Method::Get)
     }
 
     /// Changes something, with a body of JSON.
@@ -196,6 +214,16 @@ impl Admin {
     }
 
     fn ask(&self, route: Route<'_>, method: Method<'_>) -> Result<Result<String, Refusal>, Failure> {
+        let (status, text) = self.exchange(route, method)?;
+        if (200..300).contains(&status) {
+            return Ok(Ok(text));
+        }
+        let mut refusal = Refusal::read(&text);
+        refusal.status = status;
+        Ok(Err(refusal))
+    }
+
+    fn exchange(&self, route: Route<'_>, method: Method<'_>) -> Result<(u16, String), Failure> {
         let path: Vec<_> = route.path.iter().map(|segment| encoded(segment)).collect();
         let url = format!("{}/{}", self.base, path.join("/"));
         let answered = match method {
@@ -208,12 +236,7 @@ impl Admin {
         let status = response.status();
         let body = response.body_mut().with_config().limit(MAX_ANSWER_BYTES).read_to_string();
         let text = body.map_err(|error| self.unreachable(&error))?;
-        if status.is_success() {
-            return Ok(Ok(text));
-        }
-        let mut refusal = Refusal::read(&text);
-        refusal.status = status.as_u16();
-        Ok(Err(refusal))
+        Ok((status.as_u16(), text))
     }
 
     fn prepared<B>(&self, request: ureq::RequestBuilder<B>, route: Route<'_>) -> ureq::RequestBuilder<B> {
@@ -319,7 +342,7 @@ struct Named {
 ///
 /// # Errors
 /// A text for the user when nothing can be asked there.
-fn url(text: &str) -> Result<String, String> {
+pub(crate) fn url(text: &str) -> Result<String, String> {
     let base = text.trim_end_matches('/');
     let full = if base.contains("://") { base.to_owned() } else { format!("http://{base}") };
     let uri: ureq::http::Uri = full.parse().map_err(|error| format!("is no URL ({error})"))?;

@@ -11,6 +11,7 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::admin::AdminArgs;
+use crate::contexts::ContextArg;
 use crate::errors::Failure;
 use crate::tls::TlsArgs;
 
@@ -86,7 +87,7 @@ impl ChildNode {
 
     /// How to ask its operator routes.
     pub(crate) fn admin_args(&self) -> AdminArgs {
-        AdminArgs { admin: self.admin.clone(), token: None, tls: TlsArgs::default() }
+        AdminArgs { admin: self.admin.clone(), token: None, tls: TlsArgs::default(), context: ContextArg::default() }
     }
 
     fn wait_until_ready(&mut self, stdout: impl std::io::Read + Send + 'static, log: &Path) -> Result<(), Failure> {

@@ -1,8 +1,9 @@
 //! The tree of commands.
 
 use crate::commands::{
-    balance, bench, bench_floor, broker, check, completion, config, defaults, demo, dlq, explain, groups, hash_token,
-    history, init, leader, peek, publish, serve, subscribe, topics, trace, verify, version,
+    balance, bench, bench_floor, broker, check, completion, config, context, defaults, demo, dlq, doctor, explain,
+    groups, hash_password, hash_token, history, init, leader, peek, publish, serve, subscribe, topics, trace, verify,
+    version,
 };
 use crate::errors::Failure;
 
@@ -21,6 +22,9 @@ enum Command {
     #[command(subcommand)]
     Config(config::Command),
     HashToken(hash_token::Args),
+    HashPassword(hash_password::Args),
+    #[command(subcommand)]
+    Context(context::Command),
     #[command(subcommand)]
     Topics(topics::Command),
     #[command(subcommand)]
@@ -38,6 +42,7 @@ enum Command {
     Broker(broker::Command),
     #[command(subcommand)]
     Leader(leader::Command),
+    Doctor(doctor::Args),
     Verify(verify::Args),
     #[command(subcommand)]
     History(history::Command),
@@ -63,6 +68,8 @@ impl Cli {
             Command::Init(args) => init::run(&args),
             Command::Config(command) => config::run(&command),
             Command::HashToken(args) => hash_token::run(&args),
+            Command::HashPassword(args) => hash_password::run(&args),
+            Command::Context(command) => context::run(command),
             Command::Topics(command) => topics::run(&command),
             Command::Groups(command) => groups::run(&command),
             Command::Pub(args) => publish::run(&args),
@@ -74,6 +81,7 @@ impl Cli {
             Command::Defaults(command) => defaults::run(&command),
             Command::Broker(command) => broker::run(&command),
             Command::Leader(command) => leader::run(&command),
+            Command::Doctor(args) => doctor::run(&args),
             Command::Verify(args) => verify::run(&args),
             Command::History(command) => history::run(&command),
             Command::Check(args) => check::run(&args),

@@ -14,6 +14,8 @@ pub(crate) enum Failure {
     PipeClosed,
     /// A check failed, and its rows have said so.
     Verdict,
+    /// The log has told it.
+    Logged(Exit),
     /// Something to tell.
     Told(Box<Told>),
 }
@@ -88,6 +90,17 @@ impl Failure {
         Self::told(Exit::Refused, format!("topic \"{topic}\" does not exist ({code}, {stored})"), remedy)
     }
 
+    /// The same once it is told in the log: nothing more is said on stderr.
+    pub(crate) fn logged(self) -> Self {
+        match self {
+            Self::Told(told) => {
+                tracing::error!(remedy = told.remedy, "{}", told.what);
+                Self::Logged(told.exit)
+            }
+            other @ (Self::PipeClosed | Self::Verdict | Self::Logged(_)) => other,
+        }
+    }
+
     /// Writing to stdout failed.
     pub(crate) fn from_stdout(error: std::io::Error) -> Self {
         if error.kind() == std::io::ErrorKind::BrokenPipe {
@@ -100,7 +113,7 @@ impl Failure {
     pub(crate) fn with_remedy(self, remedy: String) -> Self {
         match self {
             Self::Told(told) => Self::Told(Box::new(Told { remedy, ..*told })),
-            other @ (Self::PipeClosed | Self::Verdict) => other,
+            other @ (Self::PipeClosed | Self::Verdict | Self::Logged(_)) => other,
         }
     }
 
@@ -109,6 +122,7 @@ impl Failure {
         match self {
             Self::PipeClosed => ExitCode::SUCCESS,
             Self::Verdict => ExitCode::from(Exit::Failed as u8),
+            Self::Logged(exit) => ExitCode::from(exit as u8),
             Self::Told(told) => {
                 // Both may quote what a user typed or a server said.
                 note(format_args!("error: {}", one_line(&told.what)));

@@ -2,7 +2,7 @@
 //!
 //! [`cli`] is the tree of commands; each command has a file of its own in [`commands`], with its arguments and its `run`.
 //! Commands that publish and consume are clients of the wire protocol ([`session`]), the others that ask a broker are
-//! clients of its operator routes ([`admin`]). Rows go to stdout through [`output`], everything else to stderr; how a
+//! clients of its operator routes ([`admin`]); where the broker is may stand in a context ([`contexts`]). Rows go to stdout through [`output`], everything else to stderr; how a
 //! command ends is in [`errors`].
 
 mod admin;
@@ -10,9 +10,12 @@ mod bench;
 mod child_node;
 mod cli;
 mod commands;
+mod contexts;
 mod errors;
 mod floor;
 mod output;
+#[cfg(test)]
+mod reference;
 mod session;
 mod settings;
 mod tls;
@@ -20,15 +23,13 @@ mod tokens;
 
 use std::process::ExitCode;
 
-use clap::Parser;
-
 /// The system's allocator keeps what a burst of large messages took for as long as the process lives; this one gives it
 /// back.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
-    match cli::Cli::parse().run() {
+    match contexts::parse().and_then(cli::Cli::run) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => failure.report(),
     }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use mortarmq_client::{Client, ClientError, ClientOptions, ErrorCode, Outcome, SettleError};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
+use crate::contexts::ContextArg;
 use crate::errors::Failure;
 use crate::tls::TlsArgs;
 
@@ -27,12 +28,14 @@ pub(crate) struct ServerArgs {
     pub(crate) token: Option<String>,
     #[command(flatten)]
     pub(crate) tls: TlsArgs,
+    #[command(flatten)]
+    pub(crate) context: ContextArg,
 }
 
 impl ServerArgs {
     /// The node at one address.
     pub(crate) fn at(address: &str) -> Self {
-        Self { server: vec![address.to_owned()], token: None, tls: TlsArgs::default() }
+        Self { server: vec![address.to_owned()], token: None, tls: TlsArgs::default(), context: ContextArg::default() }
     }
 
     /// Opens a connection; each server is tried once. Over it, every request is repeated until it is answered, however long

@@ -27,6 +27,68 @@ impl GrantLine {
     }
 }
 
+/// What somebody may do, as flags.
+#[derive(Debug, clap::Args)]
+pub(crate) struct GrantArgs {
+    /// Topics to publish to: a name, or a beginning that ends in *
+    #[arg(long, value_name = "PATTERN")]
+    produce: Vec<String>,
+    /// Topics to consume from
+    #[arg(long, value_name = "PATTERN")]
+    consume: Vec<String>,
+    /// Topics to create
+    #[arg(long, value_name = "PATTERN")]
+    create: Vec<String>,
+    /// Everything
+    #[arg(long)]
+    admin: bool,
+}
+
+impl GrantArgs {
+    /// The permissions that were given.
+    ///
+    /// # Errors
+    /// Bad arguments, when there are none.
+    pub(crate) fn lines(&self, whose: &str) -> Result<Vec<GrantLine>, Failure> {
+        let grants = [("produce", &self.produce), ("consume", &self.consume), ("create", &self.create)];
+        let grants = grants.into_iter().filter_map(|(action, patterns)| GrantLine::on(action, patterns));
+        let grants: Vec<_> = grants.chain(self.admin.then(GrantLine::admin)).collect();
+        if grants.is_empty() {
+            return Err(Failure::arguments(
+                format!("{whose} would be allowed nothing"),
+                "give --produce, --consume or --create with a topic, or --admin",
+            ));
+        }
+        Ok(grants)
+    }
+}
+
+/// An entry of `users`.
+#[derive(Serialize)]
+pub(crate) struct UserLine {
+    name: String,
+    argon2: String,
+    grants: Vec<GrantLine>,
+}
+
+impl UserLine {
+    /// The entry of a user.
+    pub(crate) fn new(name: &str, argon2: String, grants: Vec<GrantLine>) -> Self {
+        Self { name: name.to_owned(), argon2, grants }
+    }
+
+    /// As JSON, in one line.
+    pub(crate) fn json(&self) -> String {
+        serde_json::to_string(self).expect("names and hashes are always JSON")
+    }
+
+    /// As TOML, in one line.
+    pub(crate) fn toml(&self) -> String {
+        let grants: Vec<String> = self.grants.iter().map(GrantLine::toml).collect();
+        format!("{{ name = {:?}, argon2 = {:?}, grants = [{}] }}", self.name, self.argon2, grants.join(", "))
+    }
+}
+
 /// A token with what a configuration has of it.
 pub(crate) struct Drawn {
     /// What its holder shows.
@@ -98,7 +160,7 @@ mod tests {
         let (first, second) = (draw("a", grants()).expect("drawn"), draw("b", grants()).expect("drawn"));
         assert_ne!(first.token, second.token);
         let json = format!("[{},{}]", first.line.json(), second.line.json());
-        let access = Access::new(read_tokens(&json).expect("right"));
+        let access = Access::new(read_tokens(&json).expect("right"), Vec::new());
         let rights = access.rights_of(second.token.as_bytes()).expect("known");
         assert!(rights.name() == Some("b") && rights.may(Action::Produce, "log.x"));
         // The same in TOML.

@@ -76,7 +76,7 @@ fn each_action_asks_for_its_grant_and_a_refusal_names_it() {
         (SHOP, &["topics", "create", "billing"], "\"create\""),
         (SHOP, &["topics", "delete", "orders"], "\"admin\""),
         (SHOP, &["peek", "orders"], "consume not allowed"),
-        (SHOP, &["balance"], "admin privileges required"),
+        (SHOP, &["balance", "audit"], "no grant on this topic"),
         (SHOP, &["topics", "purge", "orders"], "admin privileges required"),
         (SHOP, &["topics", "describe", "audit"], "no grant on this topic"),
         (READER, &["groups", "seek", "orders/g", "--to", "earliest"], "admin privileges required"),
@@ -176,7 +176,7 @@ fn what_is_wrong_with_a_configuration_or_a_token_is_said_without_starting_a_node
     assert_eq!(done.code, Some(2));
     assert!(done.stderr.contains("without credentials") && done.stderr.contains("mortarmq init"), "{}", done.stderr);
     for (args, told) in [
-        (&["hash-token", "a"][..], "would allow nothing"),
+        (&["hash-token", "a"][..], "would be allowed nothing"),
         (&["hash-token", "a", "--produce", "a b"], "names no topic"),
         (&["hash-token", "", "--admin"], "needs a name"),
         (&["hash-token", "a", "--admin", "--stdin"], "must not be guessed"),
@@ -185,4 +185,67 @@ fn what_is_wrong_with_a_configuration_or_a_token_is_said_without_starting_a_node
         assert_eq!((done.code, done.stdout.as_str()), (Some(2), ""), "{args:?}: {}", done.stderr);
         assert!(done.stderr.contains(told), "{args:?}: {}", done.stderr);
     }
+}
+
+#[test]
+fn lists_show_what_their_reader_may_see() {
+    let asker = Asker::new();
+    asker.must(OPS, &["topics", "create", "orders", "--partitions", "1"]);
+    asker.must(OPS, &["topics", "create", "secret-plans", "--partitions", "1"]);
+    asker.must(OPS, &["pub", "orders", "x"]);
+    asker.must(OPS, &["pub", "secret-plans", "x"]);
+    asker.must(OPS, &["sub", "orders", "--group", "g", "--count", "1"]);
+    asker.must(OPS, &["sub", "secret-plans", "--group", "g", "--count", "1"]);
+    for path in ["/v1/topics", "/stats", "/v1/balance", "/stats?topic=orders&topic=secret-plans"] {
+        let all = get(&asker.broker, path, &format!("Bearer {OPS}"));
+        assert!(all.contains("\"orders\""), "{path}: {all}");
+        assert!(all.contains("secret-plans") || path.contains('?'), "{path}: {all}");
+        let some = get(&asker.broker, path, &format!("Bearer {READER}"));
+        assert!(some.starts_with("HTTP/1.1 200") && some.contains("\"orders\""), "{path}: {some}");
+        assert!(!some.contains("secret-plans"), "{path}: {some}");
+    }
+    // The command counts what it is shown.
+    assert_eq!(asker.must(READER, &["balance"]), "orders\tg\t1\t1\t0\t0\t0\t0\n");
+    let one = get(&asker.broker, "/v1/balance?topic=secret-plans", &format!("Bearer {READER}"));
+    assert!(one.starts_with("HTTP/1.1 403"), "{one}");
+}
+
+#[test]
+fn a_user_is_let_in_over_http_with_the_password_and_locked_after_five_wrong_ones() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let password = "correct horse battery";
+    let hashed = run_with(&["hash-password", "ada", "--consume", "orders", "--json"], &[], password.as_bytes());
+    assert_eq!(hashed.code, Some(0), "{}", hashed.stderr);
+    assert!(!hashed.stdout.contains(password) && hashed.stderr.is_empty(), "{}{}", hashed.stdout, hashed.stderr);
+    assert_eq!(run_with(&["hash-password", "ada", "--admin"], &[], b"short").code, Some(2));
+    // With a user alone every listener asks.
+    let users = format!("[{}]", hashed.stdout.trim());
+    let broker = Broker::start_with(&folder.path().join("data"), &["--users", &users]);
+    assert!(broker.banner.iter().any(|line| line.contains("every listener asks")), "{:?}", broker.banner);
+    assert_eq!(broker.run(&["topics", "list"]).code, Some(4));
+    let basic = |name: &str, password: &str| {
+        use base64::Engine as _;
+        format!("Basic {}", base64::engine::general_purpose::STANDARD.encode(format!("{name}:{password}")))
+    };
+    assert!(get(&broker, "/v1/broker", &basic("ada", password)).starts_with("HTTP/1.1 200"));
+    assert!(get(&broker, "/v1/defaults", &basic("ada", password)).starts_with("HTTP/1.1 403"));
+    assert!(get(&broker, "/v1/broker", &format!("Bearer {password}")).starts_with("HTTP/1.1 401"));
+    for _ in 0..5 {
+        assert!(get(&broker, "/v1/broker", &basic("ada", "wrong password")).starts_with("HTTP/1.1 401"));
+    }
+    let locked = get(&broker, "/v1/broker", &basic("ada", password));
+    assert!(locked.starts_with("HTTP/1.1 429") && locked.contains("too many failed"), "{locked}");
+    assert!(get(&broker, "/v1/broker", &basic("eve", password)).starts_with("HTTP/1.1 401"));
+}
+
+/// Status and body of a question.
+fn get(broker: &Broker, path: &str, authorization: &str) -> String {
+    let address = broker.admin_addr.trim_start_matches("http://");
+    let mut connection = TcpStream::connect(address).expect("it listens");
+    let request =
+        format!("GET {path} HTTP/1.1\r\nhost: a\r\nauthorization: {authorization}\r\nconnection: close\r\n\r\n");
+    connection.write_all(request.as_bytes()).expect("sent");
+    let mut answer = String::new();
+    connection.read_to_string(&mut answer).expect("answered");
+    answer
 }

@@ -173,3 +173,52 @@ fn init_keeps_its_key_secret_and_writes_over_nothing() {
     assert_eq!(checked.code, Some(2), "{}", checked.stdout);
     assert!(checked.stderr.contains("mortarmq-key.pem"), "{}", checked.stderr);
 }
+
+#[test]
+fn a_new_certificate_is_used_by_new_connections_and_open_ones_go_on() {
+    let begun = Begun::new();
+    let asked = |args: &[&str], ca: &str| begun.ask(args, &[("MORTARMQ_TLS_CA", ca)]);
+    let (old_ca, other) = (begun.ca(), tempfile::tempdir().expect("a folder"));
+    assert_eq!(asked(&["topics", "create", "orders"], &old_ca).code, Some(0));
+    // A consumer that is connected before and gets its message afterwards.
+    let mut consumer = mortarmq()
+        .args(["sub", "orders", "--group", "g", "--count", "1", "--server", &begun.broker.client_addr])
+        .args(["--token", begun.token("admin"), "--tls-ca", &old_ca])
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the binary runs");
+    support::wait_for(std::time::Duration::from_secs(20), || {
+        asked(&["groups", "list", "orders"], &old_ca).stdout.contains("g\torders").then_some(())
+    });
+
+    // What is wrong leaves the former one in use.
+    let certificate = begun.folder.path().join("mortarmq-cert.pem");
+    let former = std::fs::read(&certificate).expect("ours");
+    std::fs::write(&certificate, "no certificate").expect("ours");
+    begun.broker.signal(rustix::process::Signal::HUP);
+    let has_logged = |text: &str| {
+        let log = || begun.broker.log_since_start().contains(text).then_some(());
+        support::wait_for(std::time::Duration::from_secs(20), log);
+    };
+    has_logged("the former ones stay in use");
+    assert_eq!(asked(&["broker", "status"], &old_ca).code, Some(0));
+    std::fs::write(&certificate, former).expect("ours");
+
+    assert_eq!(init(other.path(), &[]).code, Some(0));
+    for name in ["mortarmq-cert.pem", "mortarmq-key.pem"] {
+        std::fs::copy(other.path().join(name), begun.folder.path().join(name)).expect("ours");
+    }
+    let new_ca = other.path().join("mortarmq-ca.pem").to_str().expect("a path of text").to_owned();
+    // Nothing changes before the signal.
+    assert_eq!(asked(&["broker", "status"], &old_ca).code, Some(0));
+    begun.broker.signal(rustix::process::Signal::HUP);
+    has_logged("were read again");
+    for args in [&["broker", "status"][..], &["pub", "orders", "hello"]] {
+        assert_eq!(asked(args, &new_ca).code, Some(0), "{args:?}");
+        assert_eq!(asked(args, &old_ca).code, Some(3), "{args:?}");
+    }
+    let ended = support::wait_for(std::time::Duration::from_secs(20), || consumer.try_wait().expect("ours"));
+    assert_eq!(ended.code(), Some(0));
+}

@@ -10,8 +10,10 @@ use mortarmq_types::NodeId;
 use tokio::sync::{Semaphore, oneshot, watch};
 
 use crate::event::Event;
+use crate::file_system::file_system;
 use crate::machine;
 use crate::metrics::Scrape;
+use crate::open_files;
 use crate::room::Room;
 use crate::shared::Shared;
 
@@ -25,6 +27,7 @@ pub(crate) struct AdminHandle {
     /// A change waits for the journal, and must not keep questions waiting.
     pub(crate) acts: Arc<Semaphore>,
     pub(crate) metrics_enabled: bool,
+    pub(crate) metrics_per_partition: bool,
     pub(crate) data_dir: PathBuf,
     pub(crate) room: Arc<Room>,
     pub(crate) stopping: watch::Receiver<bool>,
@@ -81,17 +84,21 @@ impl NodeHandle for AdminHandle {
             Some(Ok(QueryAnswer::Stats(stats))) => Some(stats),
             Some(_) | None => None,
         };
+        let file_system = file_system(&self.data_dir).ok();
         self.shared.metrics.render(&Scrape {
             stats: stats.as_ref(),
             broker: &self.broker(),
             pending_bytes: gauges.pending_bytes,
             unwritten_bytes: gauges.unwritten_bytes,
             journal_bytes: machine::folder_bytes(&self.data_dir.join("journal")),
+            checkpoint_age: machine::newest_age(&self.data_dir.join("checkpoints")),
             reserve_bytes: self.room.reserve_bytes(),
             is_disk_low: self.room.is_low(),
             disk_free_bytes: machine::free_bytes(&self.data_dir),
+            file_system: file_system.as_ref().map(|found| found.name.as_str()),
+            open_files_limit: open_files::limit(),
             memory_bytes: machine::resident_bytes(),
-            per_partition: true,
+            per_partition: self.metrics_per_partition,
         })
     }
 }

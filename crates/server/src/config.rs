@@ -13,6 +13,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use mortarmq_http::Token;
+use mortarmq_http::access::User;
 use mortarmq_shard::{DefaultKey, Defaults};
 use mortarmq_types::NodeId;
 
@@ -87,10 +88,14 @@ pub struct Config {
     pub send_budget_bytes: u64,
     /// Who may do what; none: everybody everything, on this machine only.
     pub tokens: Vec<Token>,
+    /// Who may do what with a password, over HTTP.
+    pub users: Vec<User>,
     /// With it every listener speaks TLS and nothing else.
     pub tls: Option<TlsFiles>,
     /// Whether `/metrics` is served.
     pub metrics_enabled: bool,
+    /// Whether they have a row per partition.
+    pub metrics_per_partition: bool,
     /// The least severe log lines that are written.
     pub log_level: &'static str,
     /// How log lines look: `text` or `json`.
@@ -197,7 +202,8 @@ impl Config {
     /// Reads the configuration: the file, then `MORTARMQ_KEY` of the environment, then the flags.
     ///
     /// Variables of the environment that begin with `MORTARMQ_` and name no key of a node are left alone if the command
-    /// line has them (`MORTARMQ_SERVER`, `MORTARMQ_ADMIN`, `MORTARMQ_TOKEN`, `MORTARMQ_TLS_CA`), else they are unknown keys.
+    /// line has them (`MORTARMQ_SERVER`, `MORTARMQ_ADMIN`, `MORTARMQ_TOKEN`, `MORTARMQ_TLS_CA`,
+    /// `MORTARMQ_CONTEXT`), else they are unknown keys.
     ///
     /// # Errors
     /// The first key or value that is refused, with its place.
@@ -290,12 +296,12 @@ impl Settings {
         let find = |name: &str| self.set.iter().find(|(key, _, _)| key.name == name);
         let value =
             |name: &'static str| find(name).map_or_else(|| keys::default_of(name), |(_, value, _)| value.clone());
-        let tokens = value("tokens").tokens();
-        let address = |name: &'static str| {
-            addresses::check(name, value(name).address(), find(name).is_some(), !tokens.is_empty())
-        };
+        let (tokens, users) = (value("tokens").tokens(), value("users").users());
+        let has_credentials = !tokens.is_empty() || !users.is_empty();
+        let address =
+            |name: &'static str| addresses::check(name, value(name).address(), find(name).is_some(), has_credentials);
         let listen_ws = value("listen_ws").optional_address();
-        let listen_ws = listen_ws.map(|at| addresses::check("listen_ws", at, true, !tokens.is_empty())).transpose()?;
+        let listen_ws = listen_ws.map(|at| addresses::check("listen_ws", at, true, has_credentials)).transpose()?;
         let config = Config {
             node_id: NodeId::new(u16::try_from(value("node_id").number()).expect("its range ends at 16 bits")),
             listen_client: address("listen_client")?,
@@ -316,9 +322,11 @@ impl Settings {
             max_connections: u32::try_from(value("max_connections").number()).expect("its range ends at 32 bits"),
             receive_budget_bytes: value("receive_budget_bytes").number(),
             send_budget_bytes: SEND_BUDGET_BYTES,
-            tokens: tokens.clone(),
+            tokens,
+            users,
             tls: tls::check(value("tls_cert").file(), value("tls_key").file())?,
             metrics_enabled: value("metrics_enabled").flag(),
+            metrics_per_partition: value("metrics_per_partition").flag(),
             log_level: value("log_level").word(),
             log_format: value("log_format").word(),
         };
@@ -332,6 +340,12 @@ impl Settings {
 }
 
 impl Config {
+    /// Whether whoever connects is asked who they are.
+    #[must_use]
+    pub fn asks_for_credentials(&self) -> bool {
+        !self.tokens.is_empty() || !self.users.is_empty()
+    }
+
     /// The effective value as text: an address is shown as it is bound.
     fn shown(&self, key: &str, value: &Value) -> String {
         match key {
@@ -360,7 +374,7 @@ fn nearest_hint(nearest: &Option<&'static str>) -> String {
 const SEND_BUDGET_BYTES: u64 = 256 << 20;
 const ENVIRONMENT_PREFIX: &str = "MORTARMQ_";
 /// Variables that the command line reads for its own requests.
-const CLIENT_VARIABLES: &[&str] = &["server", "admin", "token", "tls_ca", "config"];
+const CLIENT_VARIABLES: &[&str] = &["server", "admin", "token", "tls_ca", "context", "config"];
 
 #[cfg(test)]
 mod tests;

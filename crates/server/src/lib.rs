@@ -21,6 +21,7 @@ mod clock;
 pub mod config;
 mod connection;
 mod event;
+mod file_system;
 mod fold;
 mod identity;
 mod journal_thread;
@@ -50,8 +51,10 @@ pub use mortarmq_storage::{DirectoryLock, Finding, LockError, RealDisk, Summary,
 pub use mortarmq_http::access;
 
 pub use config::{Config, ConfigError, Origin, Source};
+pub use file_system::{FileSystem, Keeps, file_system, known_file_system};
 pub use identity::ForeignData;
-pub use open_files::TooFewFiles;
+pub use machine::free_bytes;
+pub use open_files::{FILES_WANTED, TooFewFiles, client_places};
 pub use recover::RecoverySummary;
 pub use segment_thread::SegmentError;
 pub use server::{Addresses, Running, Server, StartError, socket_threads};

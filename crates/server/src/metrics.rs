@@ -14,7 +14,8 @@ mod tests;
 
 use std::time::Duration;
 
-use mortarmq_http::BrokerStatus;
+/// What a scrape tells of the process.
+pub use mortarmq_http::BrokerStatus;
 use mortarmq_node::ErrorCode;
 use mortarmq_node::views::StatsView;
 use mortarmq_wire::Op;
@@ -47,12 +48,18 @@ pub struct Scrape<'a> {
     pub unwritten_bytes: u64,
     /// Bytes of all journal files.
     pub journal_bytes: u64,
+    /// How old the newest checkpoint is; `None` before the first.
+    pub checkpoint_age: Option<Duration>,
     /// Bytes that are held in reserve for a full disk.
     pub reserve_bytes: u64,
     /// Whether publishes are refused for lack of room.
     pub is_disk_low: bool,
     /// Free bytes of the device of the data folder; `None` where it cannot be told.
     pub disk_free_bytes: Option<u64>,
+    /// The file system of the data folder; `None` where it cannot be told.
+    pub file_system: Option<&'a str>,
+    /// Files that the process may open; `None` where there is no limit.
+    pub open_files_limit: Option<u64>,
     /// Resident bytes of the process; `None` where it cannot be told.
     pub memory_bytes: Option<u64>,
     /// Whether there is a row per partition. Many partitions make a large scrape.
@@ -177,8 +184,16 @@ fn process_series(scrape: &Scrape<'_>) -> Vec<Series> {
         gauge("mortarmq_disk_reserve_bytes", "Bytes held in reserve for a full disk", scrape.reserve_bytes),
         gauge("mortarmq_disk_low", "1 while publishes are refused for lack of room", u64::from(scrape.is_disk_low)),
     ];
+    let help = "Seconds since the newest checkpoint was written";
+    all.extend(scrape.checkpoint_age.map(|age| gauge("mortarmq_checkpoint_age_seconds", help, age.as_secs())));
     let help = "Free bytes of the device of the data folder";
     all.extend(scrape.disk_free_bytes.map(|bytes| gauge("mortarmq_disk_free_bytes", help, bytes)));
+    let help = "The file system of the data folder, as a label";
+    all.extend(
+        scrape.file_system.map(|name| Series::gauge("mortarmq_data_file_system_info", help).with(&[("type", name)], 1)),
+    );
+    let help = "Files that the process may open";
+    all.extend(scrape.open_files_limit.map(|limit| gauge("mortarmq_open_files_limit", help, limit)));
     let help = "Resident bytes of the process";
     all.extend(scrape.memory_bytes.map(|bytes| gauge("mortarmq_memory_bytes", help, bytes)));
     all

@@ -13,7 +13,9 @@ pub(crate) struct Places {
 
 /// The system lets this process open fewer files than a node needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{limit} open files are allowed and a node needs at least {LIMIT_MIN}: raise the limit (ulimit -n {WANTED})")]
+#[error(
+    "{limit} open files are allowed and a node needs at least {LIMIT_MIN}: raise the limit (ulimit -n {FILES_WANTED})"
+)]
 pub struct TooFewFiles {
     /// The limit.
     pub limit: u64,
@@ -31,11 +33,25 @@ pub(crate) fn places(max_connections: u32, client_listeners: u32) -> Result<Plac
     if places.clients < max_connections {
         tracing::warn!(
             "{limit} open files are allowed: there is room for {} client connections instead of {max_connections} \
-             (max_connections); raise the limit (ulimit -n {WANTED})",
+             (max_connections); raise the limit (ulimit -n {FILES_WANTED})",
             places.clients
         );
     }
     Ok(places)
+}
+
+/// How many client connections a node takes under a limit of open files; `None` if it does not start under it.
+///
+/// # Source
+/// docs/reference/operations.md, `max_connections`.
+#[must_use]
+pub fn client_places(limit: u64, max_connections: u32, client_listeners: u32) -> Option<u32> {
+    divide(limit, max_connections, client_listeners).map(|places| places.clients)
+}
+
+/// Files that this process may open; `None` where there is no limit.
+pub(crate) fn limit() -> Option<u64> {
+    getrlimit(Resource::Nofile).current
 }
 
 /// Clients come before operators, whose part is never nothing.
@@ -54,8 +70,8 @@ const RESERVED: u64 = 448;
 const LIMIT_MIN: u64 = 512;
 /// Of so many places one is kept for the admin listener.
 const ADMIN_PART: u32 = 8;
-/// Enough for the default of 4096 connections on both listeners.
-const WANTED: u32 = 16_384;
+/// Open files that are enough for the default of 4096 connections on both listeners.
+pub const FILES_WANTED: u32 = 16_384;
 
 #[cfg(test)]
 mod tests {

@@ -53,6 +53,7 @@ pub struct Running {
     addresses: Addresses,
     recovery: RecoverySummary,
     process: Option<Process>,
+    tls: Option<(Acceptor, TlsFiles)>,
 }
 
 /// What has to be ended, in the order of its fields.
@@ -162,6 +163,7 @@ impl Server {
     pub fn start(config: Config) -> Result<Running, StartError> {
         // Before anything is touched: a file that is wrong is found at once.
         let acceptor = acceptor(&config)?;
+        let tls = acceptor.clone().zip(config.tls.clone());
         let lock = DirectoryLock::acquire(&config.data_dir).map_err(StartError::Lock)?;
         let places =
             places(config.max_connections, 1 + u32::from(config.listen_ws.is_some())).map_err(StartError::OpenFiles)?;
@@ -221,7 +223,7 @@ impl Server {
             Err(_) => Err(StartError::NotReady),
         };
         match listening {
-            Ok((addresses, recovery)) => Ok(Running { addresses, recovery, process: Some(process) }),
+            Ok((addresses, recovery)) => Ok(Running { addresses, recovery, process: Some(process), tls }),
             Err(error) => {
                 process.end();
                 Err(error)
@@ -241,6 +243,15 @@ impl Running {
     #[must_use]
     pub fn recovery(&self) -> &RecoverySummary {
         &self.recovery
+    }
+
+    /// Reads the files of TLS again: connections that come from now on use them. `false` where there is no TLS.
+    ///
+    /// # Errors
+    /// A file cannot be used; the former certificate stays in use.
+    pub fn reload_tls(&self) -> Result<bool, FileFault> {
+        let Some((acceptor, files)) = &self.tls else { return Ok(false) };
+        acceptor.reload(&files.certificate, &files.key).map(|()| true)
     }
 
     /// Serves until SIGTERM or SIGINT, then stops.
@@ -311,6 +322,7 @@ impl Process {
             node_id: config.node_id,
             shared,
             metrics_enabled: config.metrics_enabled,
+            metrics_per_partition: config.metrics_per_partition,
             data_dir: config.data_dir.clone(),
             room: Arc::clone(&self.room),
             stopping: stopping.clone(),

@@ -64,7 +64,7 @@ impl Shared {
             events,
             last_connection: AtomicU64::new(0),
             clock: NodeClock,
-            access: Arc::new(Access::new(config.tokens.clone())),
+            access: Arc::new(Access::new(config.tokens.clone(), config.users.clone())),
             receive_budget,
             piles,
             metrics,

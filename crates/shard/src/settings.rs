@@ -27,6 +27,12 @@ macro_rules! settings {
                 match self { $(Self::$variant => $key,)+ }
             }
 
+            /// What it is, as the reference says it.
+            #[must_use]
+            pub const fn meaning(self) -> &'static str {
+                match self { $(Self::$variant => $doc,)+ }
+            }
+
             /// Whether topics or groups have it.
             #[must_use]
             pub const fn scope(self) -> Scope {

@@ -2,7 +2,7 @@
 
 use std::io;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
 
 use rustls::{InconsistentKeys, ServerConfig, ServerConnection};
 use tokio::net::TcpStream;
@@ -12,9 +12,9 @@ use crate::fault::{FileFault, TlsFault};
 use crate::pem;
 use crate::stream::Stream;
 
-/// Makes streams of a server. Clones share one certificate.
+/// Makes streams of a server. Clones share one certificate, also when it is read again.
 #[derive(Clone, Debug)]
-pub struct Acceptor(Arc<ServerConfig>);
+pub struct Acceptor(Arc<RwLock<Arc<ServerConfig>>>);
 
 impl Acceptor {
     /// Reads a certificate chain, the server's own first, and its private key, both in PEM form.
@@ -41,7 +41,21 @@ impl Acceptor {
             .with_no_client_auth()
             .with_single_cert(chain, private_key)
             .map_err(unusable)?;
-        Ok(Self(Arc::new(config)))
+        Ok(Self(Arc::new(RwLock::new(Arc::new(config)))))
+    }
+
+    /// Reads both files again. Connections that come from now on use them; those that are open go on as they are.
+    ///
+    /// # Errors
+    /// As [`Acceptor::from_files`]; the former certificate stays in use then.
+    pub fn reload(&self, certificate: &Path, key: &Path) -> Result<(), FileFault> {
+        let read = Self::from_files(certificate, key)?.current();
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = read;
+        Ok(())
+    }
+
+    fn current(&self) -> Arc<ServerConfig> {
+        Arc::clone(&self.0.read().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// A stream over a connection that was accepted. The handshake takes place while it is read.
@@ -49,7 +63,7 @@ impl Acceptor {
     /// # Errors
     /// None is known; those of the library.
     pub fn accept(&self, socket: TcpStream) -> io::Result<Stream> {
-        let connection = ServerConnection::new(Arc::clone(&self.0)).map_err(|error| TlsFault::from(error).into_io())?;
+        let connection = ServerConnection::new(self.current()).map_err(|error| TlsFault::from(error).into_io())?;
         Ok(Stream::with_tls(socket, connection.into()))
     }
 }

@@ -1,6 +1,6 @@
 //! The floor of the disk: what it can do without a broker, in the folder and in the run of the figures beside it.
 
-use std::fs::OpenOptions;
+use std::fs::{File, OpenOptions};
 use std::io::Write;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
@@ -22,9 +22,16 @@ pub(crate) struct DiskFloor {
 /// write there is, and the way the journal writes.
 pub(crate) fn measure(folder: &Path, limit: Duration) -> std::io::Result<DiskFloor> {
     let path = folder.join("floor-disk");
-    let mut file = OpenOptions::new().create(true).truncate(true).write(true).open(&path)?;
+    let file = OpenOptions::new().create(true).truncate(true).write(true).open(&path)?;
+    let floor = measure_in(file, BLOCKS, limit)?;
+    std::fs::remove_file(path)?;
+    Ok(floor)
+}
+
+/// The same in a file that is open, on so many blocks from its beginning.
+pub(crate) fn measure_in(mut file: File, blocks: u64, limit: Duration) -> std::io::Result<DiskFloor> {
     let block = vec![0xA5; BLOCK_BYTES];
-    for _ in 0..BLOCKS {
+    for _ in 0..blocks {
         file.write_all(&block)?;
     }
     file.sync_all()?;
@@ -33,13 +40,12 @@ pub(crate) fn measure(folder: &Path, limit: Duration) -> std::io::Result<DiskFlo
     let mut syncs = 0;
     while started.elapsed() < limit {
         let begun = Instant::now();
-        file.write_all_at(&block, (syncs % BLOCKS) * BLOCK_BYTES as u64)?;
+        file.write_all_at(&block, (syncs % blocks) * BLOCK_BYTES as u64)?;
         file.sync_data()?;
         latency.record(begun.elapsed());
         syncs += 1;
     }
     let elapsed = started.elapsed();
-    std::fs::remove_file(path)?;
     Ok(DiskFloor { syncs, elapsed, latency })
 }
 

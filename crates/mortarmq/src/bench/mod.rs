@@ -7,7 +7,7 @@ mod median;
 mod process;
 mod recorder;
 
-pub(crate) use disk::{DiskFloor, measure as measure_disk};
+pub(crate) use disk::{DiskFloor, measure as measure_disk, measure_in as measure_disk_in};
 pub(crate) use latency::Latency;
 pub(crate) use median::{Spread, median};
 pub(crate) use process::Usage;

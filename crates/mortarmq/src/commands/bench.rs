@@ -199,7 +199,12 @@ impl Args {
 
     fn targets(&self, folder: &Path) -> Result<Vec<Target>, Failure> {
         if let Some(server) = &self.server {
-            let server = ServerArgs { server: server.clone(), token: self.token.clone(), tls: self.tls.clone() };
+            let server = ServerArgs {
+                server: server.clone(),
+                token: self.token.clone(),
+                tls: self.tls.clone(),
+                ..ServerArgs::at("")
+            };
             return Ok(vec![Target::running(server)]);
         }
         let sides: &[Side] = if self.no_floors { &[Side::Broker] } else { &[Side::Broker, Side::Echo, Side::Commit] };

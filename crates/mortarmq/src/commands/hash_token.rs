@@ -4,7 +4,7 @@ use std::io::{Read, Write};
 
 use crate::errors::Failure;
 use crate::output::note;
-use crate::tokens::{GrantLine, TokenLine, draw};
+use crate::tokens::{GrantArgs, TokenLine, draw};
 
 /// Draw a token and print the line of the configuration that lets it in
 ///
@@ -17,18 +17,8 @@ pub(crate) struct Args {
     /// Take the token from stdin (one line) instead of drawing one
     #[arg(long)]
     stdin: bool,
-    /// Topics it may publish to: a name, or a beginning that ends in *
-    #[arg(long, value_name = "PATTERN")]
-    produce: Vec<String>,
-    /// Topics it may consume from
-    #[arg(long, value_name = "PATTERN")]
-    consume: Vec<String>,
-    /// Topics it may create
-    #[arg(long, value_name = "PATTERN")]
-    create: Vec<String>,
-    /// It may do everything
-    #[arg(long)]
-    admin: bool,
+    #[command(flatten)]
+    grants: GrantArgs,
     /// Print JSON instead of TOML
     #[arg(long)]
     json: bool,
@@ -36,18 +26,7 @@ pub(crate) struct Args {
 
 /// Prints it.
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
-    let grants = [("produce", &args.produce), ("consume", &args.consume), ("create", &args.create)];
-    let mut grants: Vec<GrantLine> =
-        grants.into_iter().filter_map(|(action, patterns)| GrantLine::on(action, patterns)).collect();
-    if args.admin {
-        grants.push(GrantLine::admin());
-    }
-    if grants.is_empty() {
-        return Err(Failure::arguments(
-            "the token would allow nothing",
-            "give --produce, --consume or --create with a topic, or --admin",
-        ));
-    }
+    let grants = args.grants.lines("the token")?;
     let line = if args.stdin {
         TokenLine::of(&args.name, token_of_stdin()?.as_bytes(), grants)
     } else {

@@ -1,19 +1,20 @@
 //! `serve`: runs a node until SIGTERM or Ctrl-C.
 
 mod flags;
+mod logs;
+mod reload;
 
-use std::io::{IsTerminal, Write};
+use std::io::Write;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use mortarmq_server::config::TlsFiles;
 use mortarmq_server::{Addresses, Config, ConfigError, Origin, Running, Server};
-use tracing_subscriber::EnvFilter;
 
 use self::flags::Flags;
 use crate::commands::init::certificates::CA_FILE;
 use crate::errors::{Failure, chain};
-use crate::output::{grouped, note, shell_word};
+use crate::output::{grouped, shell_word};
 use crate::session::Stop;
 
 /// Run a node
@@ -40,23 +41,46 @@ pub(crate) fn run(args: Args) -> Result<(), Failure> {
         flags.set_default("listen_admin", "127.0.0.1:7190");
         flags.set_default("listen_ws", "off");
         flags.set_default("tokens", "[]");
+        flags.set_default("users", "[]");
         flags.set_default("tls_cert", "none");
         flags.set_default("tls_key", "none");
     }
     let (config, _) = load(file.as_deref(), flags.given)?;
-    log_to_stderr(&config);
+    logs::begin(&config);
+    serve(&config).map_err(|failure| match config.log_format {
+        // Whoever reads the log as JSON reads all of it as JSON.
+        "json" => failure.logged(),
+        _ => failure,
+    })
+}
+
+fn serve(config: &Config) -> Result<(), Failure> {
     // Before anything is started: whoever is told that the node is ready may end it at once.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| Failure::local(chain(&error), "raise the limit of open files"))?;
-    let mut stop = {
+    let (mut stop, mut reload) = {
         let _entered = runtime.enter();
-        Stop::new()?
+        (Stop::new()?, reload::Wish::new()?)
     };
     let running = Server::start(config.clone()).map_err(|error| {
         Failure::local(chain(&error), "nothing was changed; put this right, then start the node again")
     })?;
-    print_banner(&config, &running)?;
-    runtime.block_on(stop.wanted());
+    print_banner(config, &running)?;
+    runtime.block_on(async {
+        loop {
+            tokio::select! {
+                () = stop.wanted() => return,
+                () = reload.wanted() => reload::certificates(&running),
+            }
+        }
+    });
+    tracing::info!("stopping: what is in flight is answered first; a second signal ends the node at once");
+    std::thread::spawn(move || {
+        runtime.block_on(stop.wanted());
+        // Everything that was confirmed is on disk; the next start replays the journal.
+        tracing::warn!("ended at once, as was asked for a second time");
+        std::process::exit(EXIT_AT_ONCE);
+    });
     running.stop();
     tracing::info!("stopped");
     Ok(())
@@ -64,10 +88,18 @@ pub(crate) fn run(args: Args) -> Result<(), Failure> {
 
 /// What a node would start with: file, environment and flags.
 pub(crate) fn load(file: Option<&Path>, flags: Vec<(String, String)>) -> Result<(Config, Vec<Origin>), Failure> {
+    try_load(file, flags).map_err(|error| refused(&error))
+}
+
+/// As [`load`], with the reason why it is refused.
+pub(crate) fn try_load(
+    file: Option<&Path>,
+    flags: Vec<(String, String)>,
+) -> Result<(Config, Vec<Origin>), ConfigError> {
     // A variable whose name or value is no text is none of ours.
     let environment =
         std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
-    Config::load(file, environment, flags).map_err(|error| refused(&error))
+    Config::load(file, environment, flags)
 }
 
 /// What a file alone says.
@@ -75,21 +107,9 @@ pub(crate) fn load_file(file: &Path) -> Result<(Config, Vec<Origin>), Failure> {
     Config::load(Some(file), [], []).map_err(|error| refused(&error))
 }
 
-fn refused(error: &ConfigError) -> Failure {
+/// A configuration that is refused, as a failure of the command.
+pub(crate) fn refused(error: &ConfigError) -> Failure {
     Failure::arguments(chain(error), "the keys, their values and defaults: mortarmq serve --help")
-}
-
-fn log_to_stderr(config: &Config) {
-    let filter = EnvFilter::new(format!("warn,mortarmq={}", config.log_level));
-    let stderr = tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(std::io::stderr)
-        .with_ansi(std::io::stderr().is_terminal());
-    if config.log_format == "json" {
-        stderr.json().init();
-    } else {
-        stderr.init();
-    }
 }
 
 /// Says what runs where, and ends with a line that begins with `ready`.
@@ -98,7 +118,7 @@ fn print_banner(config: &Config, running: &Running) -> Result<(), Failure> {
     match written.map_err(Failure::from_stdout) {
         // A broker goes on when nobody reads its first words.
         Err(Failure::PipeClosed) => {
-            note("stdout is closed; the node runs all the same");
+            tracing::warn!("stdout is closed; the node runs all the same");
             Ok(())
         }
         result => result,
@@ -155,11 +175,12 @@ fn ca_of(files: &TlsFiles) -> PathBuf {
 
 /// Who may connect.
 fn access(config: &Config, client: SocketAddr) -> String {
-    let asks = match config.tokens.len() {
+    let asks = match config.tokens.len() + config.users.len() {
         0 if config.tls.is_some() => return "this machine only, over TLS; no credentials are asked for".to_owned(),
         0 => return "this machine only; no credentials are asked for".to_owned(),
-        1 => "every listener asks for the token".to_owned(),
-        count => format!("every listener asks for one of {count} tokens"),
+        1 if config.users.is_empty() => "every listener asks for the token".to_owned(),
+        count if config.users.is_empty() => format!("every listener asks for one of {count} tokens"),
+        count => format!("every listener asks for one of {count} tokens and passwords"),
     };
     if config.tls.is_some() {
         return format!("{asks}, over TLS");
@@ -170,5 +191,7 @@ fn access(config: &Config, client: SocketAddr) -> String {
     format!("{asks}; without TLS, tokens and messages can be read on their way")
 }
 
+/// As a shell tells an end by SIGTERM.
+const EXIT_AT_ONCE: i32 = 143;
 /// The port that commands take when they are told none.
 const DEFAULT_CLIENT_PORT: u16 = 7188;

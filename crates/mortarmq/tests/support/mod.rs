@@ -132,10 +132,20 @@ impl Broker {
         rustix::process::kill_process(pid, rustix::process::Signal::CONT).expect("the broker is there");
     }
 
+    /// Sends it a signal.
+    pub fn signal(&self, signal: rustix::process::Signal) {
+        let pid = rustix::process::Pid::from_child(&self.child);
+        rustix::process::kill_process(pid, signal).expect("the broker runs");
+    }
+
     /// Ends it as an operator does, and gives its exit code.
     pub fn stop(&mut self) -> Option<i32> {
-        let pid = rustix::process::Pid::from_child(&self.child);
-        rustix::process::kill_process(pid, rustix::process::Signal::TERM).expect("the broker runs");
+        self.signal(rustix::process::Signal::TERM);
+        self.wait_for_end()
+    }
+
+    /// Waits until it has ended, and gives its exit code.
+    pub fn wait_for_end(&mut self) -> Option<i32> {
         wait_for(Duration::from_secs(20), || self.child.try_wait().expect("a child of ours")).code()
     }
 
@@ -279,6 +289,8 @@ pub fn mortarmq() -> Command {
             command.env_remove(name);
         }
     }
+    // Nor with their contexts: this folder is none.
+    command.env("XDG_CONFIG_HOME", "/nonexistent");
     command
 }
 

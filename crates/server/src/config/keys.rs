@@ -38,6 +38,8 @@ pub enum Kind {
     Word(&'static [&'static str]),
     /// Tokens, as `hash-token` prints them.
     Tokens,
+    /// Users, as `hash-password` prints them.
+    Users,
 }
 
 /// Whether a key can be set.
@@ -50,7 +52,6 @@ pub enum Status {
 }
 
 const REPLICATION: &str = "this version runs one node without replication";
-const USERS: &str = "this version has tokens but no users with passwords yet; use tokens";
 const TLS_CA: &str = "this version asks no client for a certificate";
 const QUEUE_API: &str = "this version has no HTTP queue API yet; the operator routes are on listen_admin";
 
@@ -83,8 +84,9 @@ pub const KEYS: &[Key] = &[
     not_yet("tls_ca", TLS_CA),
     not_yet("peer_secret", REPLICATION),
     ready("tokens", Kind::Tokens, "[]"),
-    not_yet("users", USERS),
+    ready("users", Kind::Users, "[]"),
     ready("metrics_enabled", Kind::Flag, "true"),
+    ready("metrics_per_partition", Kind::Flag, "true"),
     ready("log_level", Kind::Word(&["error", "warn", "info", "debug", "trace"]), "info"),
     ready("log_format", Kind::Word(&["text", "json"]), "text"),
     // Initial values of the cluster: only the first start of one reads them. A test holds them to the catalog's own table;

@@ -83,14 +83,14 @@ fn an_unknown_key_stops_the_start_with_the_nearest_valid_name() {
 
 #[test]
 fn what_is_not_there_yet_is_refused_by_name_when_it_is_set() {
-    for key in ["users", "peers", "listen_http", "tls_ca", "peer_secret", "listen_peer"] {
+    for key in ["peers", "listen_http", "tls_ca", "peer_secret", "listen_peer"] {
         let error = with_flags(&[(key, "[]")]).expect_err(key);
         assert!(matches!(error, ConfigError::NotYet { .. }), "{error}");
         assert!(error.to_string().starts_with(key), "{error}");
     }
-    let (_folder, path) = file("node.json", r#"{"users":[{"name":"a"}]}"#);
-    let error = Config::load(Some(&path), [], []).expect_err("users");
-    assert!(error.to_string().contains("use tokens"), "{error}");
+    let (_folder, path) = file("node.json", r#"{"peers":[{"id":1}]}"#);
+    let error = Config::load(Some(&path), [], []).expect_err("peers");
+    assert!(error.to_string().contains("without replication"), "{error}");
 }
 
 #[test]

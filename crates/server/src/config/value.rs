@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
 use mortarmq_http::Token;
-use mortarmq_http::access::read_tokens;
+use mortarmq_http::access::{User, read_tokens, read_users};
 
 use super::keys::{Key, Kind};
 use super::{ConfigError, Source};
@@ -31,6 +31,8 @@ pub enum Value {
     Word(&'static str),
     /// Tokens.
     Tokens(Vec<Token>),
+    /// Users.
+    Users(Vec<User>),
 }
 
 /// A value as it was written.
@@ -57,9 +59,14 @@ impl Given {
             Self::Json(serde_json::Value::String(text)) => text,
             Self::Json(other) => other.to_string(),
         };
-        if matches!(key.kind, Kind::Tokens) {
+        let secret = match key.kind {
+            Kind::Tokens => Some(read_tokens(&text).map(Value::Tokens)),
+            Kind::Users => Some(read_users(&text).map(Value::Users)),
+            _ => None,
+        };
+        if let Some(read) = secret {
             // The text has digests, and an error must not show them.
-            return read_tokens(&text).map(Value::Tokens).map_err(|expected| ConfigError::Value {
+            return read.map_err(|expected| ConfigError::Value {
                 key: key.name,
                 found: "[...]".to_owned(),
                 source_place: source.clone(),
@@ -91,6 +98,7 @@ impl Value {
             Kind::File => (!text.is_empty()).then(|| Self::File(Some(PathBuf::from(text)))),
             Kind::Flag => text.parse().ok().map(Self::Flag),
             Kind::Tokens => read_tokens(text).ok().map(Self::Tokens),
+            Kind::Users => read_users(text).ok().map(Self::Users),
             Kind::Word(words) => words.iter().find(|word| **word == text).map(|word| Self::Word(word)),
         }
     }
@@ -135,6 +143,11 @@ impl Value {
         tokens.clone()
     }
 
+    pub(super) fn users(&self) -> Vec<User> {
+        let Self::Users(users) = self else { panic!("{self:?} is asked for as users") };
+        users.clone()
+    }
+
     pub(super) fn word(&self) -> &'static str {
         let Self::Word(word) = self else { panic!("{self:?} is asked for as a word") };
         word
@@ -159,6 +172,10 @@ impl std::fmt::Display for Value {
                 let names: Vec<&str> = tokens.iter().map(|token| token.name.as_str()).collect();
                 write!(formatter, "[{}]", names.join(", "))
             }
+            Self::Users(users) => {
+                let names: Vec<&str> = users.iter().map(|user| user.name.as_str()).collect();
+                write!(formatter, "[{}]", names.join(", "))
+            }
         }
     }
 }
@@ -177,6 +194,7 @@ impl Kind {
             Self::Flag => "give true or false".to_owned(),
             Self::Word(words) => format!("give one of {}", words.join(", ")),
             Self::Tokens => "give the lines that `mortarmq hash-token` prints".to_owned(),
+            Self::Users => "give the lines that `mortarmq hash-password` prints".to_owned(),
         }
     }
 }
