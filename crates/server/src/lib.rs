@@ -54,6 +54,6 @@ pub use identity::ForeignData;
 pub use open_files::TooFewFiles;
 pub use recover::RecoverySummary;
 pub use segment_thread::SegmentError;
-pub use server::{Addresses, Running, Server, StartError};
+pub use server::{Addresses, Running, Server, StartError, socket_threads};
 pub use threads::EXIT_DISK_FAILED;
 pub use web_socket::Origins;

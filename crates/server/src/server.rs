@@ -379,11 +379,17 @@ fn room(config: &Config, disk: &Arc<dyn Disk>, events: &std_mpsc::Sender<Event>)
     Ok(Arc::new(room))
 }
 
-/// Leaves one core to the shard's loop.
-fn runtime() -> io::Result<Runtime> {
+/// How many threads carry the sockets: one core is left to the shard's loop. Public so that what a broker is measured
+/// against can run on as many.
+#[must_use]
+pub fn socket_threads() -> usize {
     let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    cores.saturating_sub(1).max(1)
+}
+
+fn runtime() -> io::Result<Runtime> {
     tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(cores.saturating_sub(1).max(1))
+        .worker_threads(socket_threads())
         .thread_name("tokio")
         .enable_all()
         .build()
