@@ -148,6 +148,33 @@ fn visit(address: SocketAddr, number: u64, tally: &Tally) -> Option<TcpStream> {
         return None;
     };
     stream.set_read_timeout(Some(Duration::from_secs(20))).expect("a time-out");
+    let (out, is_answered) = words(number, &mut draw);
+    // A byte at a time, or all at once.
+    let piece_bytes = if draw(4) == 0 { 1 + draw(20) as usize } else { out.len().max(1) };
+    for piece in out.chunks(piece_bytes) {
+        if stream.write_all(piece).is_err() {
+            break;
+        }
+    }
+    if !is_answered {
+        tally.left.fetch_add(1, Ordering::Relaxed);
+        return (draw(3) > 0).then_some(stream);
+    }
+    if number.is_multiple_of(16) {
+        // Some do not wait for their answer.
+        tally.left.fetch_add(1, Ordering::Relaxed);
+        return None;
+    }
+    let mut answer = Vec::new();
+    // A reset is an end too: bytes of the stranger were on their way.
+    let _ = stream.read_to_end(&mut answer);
+    let ended = if answer.is_empty() { &tally.closed } else { &tally.answered };
+    ended.fetch_add(1, Ordering::Relaxed);
+    None
+}
+
+/// What a stranger says, and whether it is answered at once.
+fn words(number: u64, draw: &mut impl FnMut(u64) -> u64) -> (BytesMut, bool) {
     let mut out = BytesMut::new();
     let is_answered = match number % 8 {
         // Garbage; its length is soon wrong, or its op.
@@ -188,28 +215,7 @@ fn visit(address: SocketAddr, number: u64, tally: &Tally) -> Option<TcpStream> {
         }
         _ => false,
     };
-    // A byte at a time, or all at once.
-    let piece_bytes = if draw(4) == 0 { 1 + draw(20) as usize } else { out.len().max(1) };
-    for piece in out.chunks(piece_bytes) {
-        if stream.write_all(piece).is_err() {
-            break;
-        }
-    }
-    if !is_answered {
-        tally.left.fetch_add(1, Ordering::Relaxed);
-        return (draw(3) > 0).then_some(stream);
-    }
-    if number.is_multiple_of(16) {
-        // Some do not wait for their answer.
-        tally.left.fetch_add(1, Ordering::Relaxed);
-        return None;
-    }
-    let mut answer = Vec::new();
-    // A reset is an end too: bytes of the stranger were on their way.
-    let _ = stream.read_to_end(&mut answer);
-    let ended = if answer.is_empty() { &tally.closed } else { &tally.answered };
-    ended.fetch_add(1, Ordering::Relaxed);
-    None
+    (out, is_answered)
 }
 
 fn p99(took: &mut [Duration]) -> Duration {
