@@ -71,7 +71,12 @@ impl Failure {
             Outcome::Refused => Exit::Refused,
             Outcome::Unknown => Exit::Unknown,
         };
-        Self::told(exit, format!("{text} ({}, {})", code.name(), told_outcome(outcome)), code.remedy())
+        let remedy = match code {
+            // Commands send CONNECT by themselves: this is an operator route that was asked without a token.
+            ErrorCode::NotAuthenticated => "give a token: --token TOKEN, or MORTARMQ_TOKEN",
+            code => code.remedy(),
+        };
+        Self::told(exit, format!("{text} ({}, {})", code.name(), told_outcome(outcome)), remedy)
     }
 
     /// The topic does not exist; `known` are the topics that do. Where no topic can have that name, the rule is told in

@@ -40,10 +40,10 @@ pub(crate) struct Args {
     #[arg(long = "header", value_name = "NAME=VALUE", value_parser = header)]
     headers: Vec<(String, String)>,
     /// Deliver each message only when it is that old, in milliseconds
-    #[arg(long, value_name = "MS")]
+    #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u64).range(..=AGE_MAX_MS))]
     delay: Option<u64>,
     /// Drop each message that was not delivered when it is that old, in milliseconds
-    #[arg(long, value_name = "MS")]
+    #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u64).range(..=AGE_MAX_MS))]
     ttl: Option<u64>,
     /// Store under this key once, whoever publishes it, within its window; {n} stands for the message's number
     #[arg(long, value_name = "KEY")]
@@ -151,6 +151,8 @@ fn header(text: &str) -> Result<(String, String), String> {
     Ok((name.to_owned(), value.to_owned()))
 }
 
+/// A hundred years: the protocol has no longer delay or life (docs/reference/wire.md).
+const AGE_MAX_MS: u64 = 3_153_600_000_000;
 /// Enough to keep a broker busy over one fsync; the broker remembers the last 1024 numbers of a producer.
 const MAX_OUTSTANDING: usize = 512;
 

@@ -63,7 +63,9 @@ fn takes(kind: Kind) -> String {
         Kind::Bytes(..) => "Bytes, or as 64MiB".to_owned(),
         Kind::Address => "Where to listen".to_owned(),
         Kind::AddressOrOff => "Where to listen; off: nowhere".to_owned(),
-        Kind::Origins => "JSON: origins of web pages, as browsers name them".to_owned(),
+        Kind::Origins => {
+            "JSON: origins of pages that may connect, such as [\"https://shop.example\", \"loopback\"]".to_owned()
+        }
         Kind::Path => "A folder".to_owned(),
         Kind::File => "A file; none: without".to_owned(),
         Kind::Flag => "true or false".to_owned(),
