@@ -224,7 +224,8 @@ impl Shared {
             let is_flush = state.flush_to > state.written;
             let waits = state.since.map(|since| self.options.flush_every.saturating_sub(since.elapsed()));
             let is_due = waits.is_some_and(|wait| wait.is_zero());
-            if is_flush || is_due || state.pending.len() >= self.batch_bytes() || (state.is_finished && waits.is_some()) {
+            if is_flush || is_due || state.pending.len() >= self.batch_bytes() || (state.is_finished && waits.is_some())
+            {
                 batch.clear();
                 std::mem::swap(batch, &mut state.pending);
                 state.since = None;
