@@ -1,8 +1,8 @@
 //! The tree of commands.
 
 use crate::commands::{
-    balance, bench, broker, completion, config, defaults, demo, dlq, explain, groups, hash_token, init, leader, peek,
-    publish, serve, subscribe, topics, trace, verify, version,
+    balance, bench, broker, completion, config, defaults, demo, dlq, explain, groups, hash_token, history, init,
+    leader, peek, publish, serve, subscribe, topics, trace, verify, version,
 };
 use crate::errors::Failure;
 
@@ -39,6 +39,8 @@ enum Command {
     #[command(subcommand)]
     Leader(leader::Command),
     Verify(verify::Args),
+    #[command(subcommand)]
+    History(history::Command),
     Explain(explain::Args),
     Bench(bench::Args),
     Demo(demo::Args),
@@ -70,6 +72,7 @@ impl Cli {
             Command::Broker(command) => broker::run(&command),
             Command::Leader(command) => leader::run(&command),
             Command::Verify(args) => verify::run(&args),
+            Command::History(command) => history::run(&command),
             Command::Explain(args) => explain::run(&args),
             Command::Bench(args) => bench::run(&args),
             Command::Demo(args) => demo::run(&args),

@@ -11,6 +11,7 @@ pub(crate) mod dlq;
 pub(crate) mod explain;
 pub(crate) mod groups;
 pub(crate) mod hash_token;
+pub(crate) mod history;
 pub(crate) mod init;
 pub(crate) mod leader;
 pub(crate) mod peek;
