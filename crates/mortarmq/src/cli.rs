@@ -2,7 +2,7 @@
 
 use crate::commands::{
     balance, bench, broker, completion, config, defaults, demo, dlq, explain, groups, hash_token, history, init,
-    leader, peek, publish, serve, subscribe, topics, trace, verify, version,
+    leader, peek, publish, serve, soak, subscribe, topics, trace, verify, version,
 };
 use crate::errors::Failure;
 
@@ -43,6 +43,7 @@ enum Command {
     History(history::Command),
     Explain(explain::Args),
     Bench(bench::Args),
+    Soak(soak::Args),
     Demo(demo::Args),
     Completion(completion::Args),
     /// Print the version
@@ -75,6 +76,7 @@ impl Cli {
             Command::History(command) => history::run(&command),
             Command::Explain(args) => explain::run(&args),
             Command::Bench(args) => bench::run(&args),
+            Command::Soak(args) => soak::run(&args),
             Command::Demo(args) => demo::run(&args),
             Command::Completion(args) => completion::run(&args),
             Command::Version => version::run(),
