@@ -75,7 +75,7 @@ impl ChildNode {
 
     /// Starts it again in the same folder, where its clients know it.
     pub(crate) fn restart_in_place(&mut self) -> Result<(), Failure> {
-        *self = Self::start_at(&self.data_dir, &self.client, &self.admin)?;
+        *self = Self::start_at(&self.data_dir, &self.client, self.admin.trim_start_matches("http://"))?;
         Ok(())
     }
 

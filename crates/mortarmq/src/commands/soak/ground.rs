@@ -114,11 +114,6 @@ impl Ground {
         format!("{}/{group}", self.topic)
     }
 
-    /// The path of its dead letters.
-    pub(super) fn dlq_path(&self) -> String {
-        format!("{}/{DLQ_GROUP}", self.dlq)
-    }
-
     /// Now, by the history's clock.
     pub(super) fn now_ns() -> u64 {
         Recording::now_ns()
