@@ -1,7 +1,7 @@
 //! The tree of commands.
 
 use crate::commands::{
-    balance, bench, broker, completion, config, defaults, demo, dlq, explain, groups, hash_token, history, init,
+    balance, bench, broker, check, completion, config, defaults, demo, dlq, explain, groups, hash_token, history, init,
     leader, peek, publish, serve, soak, subscribe, topics, trace, verify, version,
 };
 use crate::errors::Failure;
@@ -41,6 +41,7 @@ enum Command {
     Verify(verify::Args),
     #[command(subcommand)]
     History(history::Command),
+    Check(check::Args),
     Explain(explain::Args),
     Bench(bench::Args),
     Soak(soak::Args),
@@ -74,6 +75,7 @@ impl Cli {
             Command::Leader(command) => leader::run(&command),
             Command::Verify(args) => verify::run(&args),
             Command::History(command) => history::run(&command),
+            Command::Check(args) => check::run(&args),
             Command::Explain(args) => explain::run(&args),
             Command::Bench(args) => bench::run(&args),
             Command::Soak(args) => soak::run(&args),

@@ -3,6 +3,7 @@
 pub(crate) mod balance;
 pub(crate) mod bench;
 pub(crate) mod broker;
+pub(crate) mod check;
 pub(crate) mod completion;
 pub(crate) mod config;
 pub(crate) mod defaults;

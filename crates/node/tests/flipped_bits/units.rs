@@ -178,7 +178,7 @@ impl File<'_> {
         let (mut offset, mut seq) = (32, self.u64(16));
         while offset < self.length() {
             let end = match kind {
-                "segment" => offset + 40 + self.u32(offset),
+                "segment" => offset + 44 + self.u32(offset),
                 "index" => offset + 24,
                 _ => offset + 24 + self.u32(offset),
             };

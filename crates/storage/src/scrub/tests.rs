@@ -109,7 +109,7 @@ fn p11_a_damaged_record_is_named_by_its_place_in_small_steps_too() {
     let segment = Path::new(FOLDER).join("00000000000000000001.segment");
     let disk = folder();
     // The positions of the first and third record, and bytes of the fifth.
-    for offset in [32, 32 + 2 * 144 + 8, 32 + 4 * 144 + 60] {
+    for offset in [32, 32 + 2 * 148 + 8, 32 + 4 * 148 + 60] {
         flip(&disk, &segment, offset);
     }
     flip(&disk, &Path::new(DATA_DIR).join("checkpoints/00000000000000000003.checkpoint"), 87);
@@ -118,7 +118,7 @@ fn p11_a_damaged_record_is_named_by_its_place_in_small_steps_too() {
     let (_, findings) = pass(&disk, ALL);
     let place = |seq| Some(FindingAt { topic: TOPIC, partition: PARTITION, seq: Some(Seq::new(seq)) });
     let found: Vec<_> = findings.iter().map(|finding| (&finding.path, finding.offset, finding.at)).collect();
-    assert_eq!(found, [(&segment, 32, place(1)), (&segment, 320, place(3)), (&segment, 608, place(5))]);
+    assert_eq!(found, [(&segment, 32, place(1)), (&segment, 328, place(3)), (&segment, 624, place(5))]);
     assert_eq!(pass(&disk, 1).1, findings);
 }
 

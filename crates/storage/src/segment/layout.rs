@@ -11,13 +11,14 @@
 //! | 24 | partition u16, zero u16 | |
 //! | 28 | crc u32 | CRC32C of the above |
 //!
-//! **A segment** goes on with records, each a position header of 40 bytes and the record's bytes, unchanged:
+//! **A segment** goes on with records, each a position header of 44 bytes and the record's bytes, unchanged:
 //!
 //! | at | field | meaning |
 //! |---|---|---|
 //! | 0 | record_bytes u32 | the length of what follows the header |
 //! | 4 | crc u32 | CRC32C of topic, partition and all other fields: a record copied to another place fails |
 //! | 8 | seq u64, commit_index u64, epoch u64, published_at u64 | |
+//! | 40 | record_crc u32 | the record's own closing checksum: a sound record under another's position fails |
 //!
 //! **An index** goes on with 24 bytes for each record of the segment of the same name, in order:
 //!
@@ -41,7 +42,7 @@ pub(crate) const TOPICS_DIR: &str = "topics";
 /// The length of the header that every file opens with.
 pub(crate) const FILE_HEADER_BYTES: usize = 32;
 /// The length of a position header.
-pub(super) const POSITION_BYTES: usize = 40;
+pub(super) const POSITION_BYTES: usize = 44;
 /// The length of an index entry.
 pub(super) const INDEX_ENTRY_BYTES: usize = 24;
 /// The version written, and the only one read.
@@ -187,6 +188,8 @@ pub(super) struct PositionHeader {
     pub(super) commit_index: CommitIndex,
     pub(super) epoch: Epoch,
     pub(super) published_at: WallTime,
+    /// The four bytes the record closes with, so that no other record can stand here.
+    pub(super) record_crc: u32,
 }
 
 impl PositionHeader {
@@ -198,6 +201,7 @@ impl PositionHeader {
         for field in [self.seq.get(), self.commit_index.get(), self.epoch.get(), self.published_at.get()] {
             rest.put_u64_le(field);
         }
+        rest.put_u32_le(self.record_crc);
         let crc = crc_in_partition(topic, partition, &header);
         header[4..8].copy_from_slice(&crc.to_le_bytes());
         header
@@ -215,6 +219,7 @@ impl PositionHeader {
             commit_index: CommitIndex::new(next()),
             epoch: Epoch::new(next()),
             published_at: WallTime::new(next()),
+            record_crc: header.get_u32_le(),
         };
         (parsed.encode(topic, partition) == original).then_some(parsed)
     }
@@ -265,7 +270,18 @@ impl IndexLine {
 /// Expiry is kept in 48 bits: 8,900 years of milliseconds.
 const MAX_EXPIRY_MS: u64 = (1 << 48) - 1;
 
-/// Whether a record ends with the CRC32C of what stands before it.
-pub(super) fn record_is_sound(record: &[u8]) -> bool {
-    record.split_last_chunk::<4>().is_some_and(|(bytes, crc)| crc32c::crc32c(bytes).to_le_bytes() == *crc)
+/// The checksum a record closes with; 0 for one that is too short to have any.
+pub(super) fn closing_crc(record: &[u8]) -> u32 {
+    record.last_chunk::<4>().map_or(0, |crc| u32::from_le_bytes(*crc))
+}
+
+/// What keeps a record from being served under its position, if anything: it must end with the CRC32C of what stands
+/// before it, and that must be the one its position names.
+pub(super) fn record_fault(record: &[u8], position: &PositionHeader) -> Option<&'static str> {
+    let is_sound =
+        record.split_last_chunk::<4>().is_some_and(|(bytes, crc)| crc32c::crc32c(bytes).to_le_bytes() == *crc);
+    if !is_sound {
+        return Some("it fails its checksum");
+    }
+    (closing_crc(record) != position.record_crc).then_some("another record stands under its position")
 }

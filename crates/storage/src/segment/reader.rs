@@ -7,8 +7,7 @@ use mortarmq_types::{Partition, Seq, TopicIncarnation, WallTime};
 
 use super::files::{Key, SegmentExtent, Shared, read_error};
 use super::layout::{
-    FILE_HEADER_BYTES, FileIdentity, INDEX_ENTRY_BYTES, IndexLine, Kind, POSITION_BYTES, PositionHeader,
-    record_is_sound,
+    FILE_HEADER_BYTES, FileIdentity, INDEX_ENTRY_BYTES, IndexLine, Kind, POSITION_BYTES, PositionHeader, record_fault,
 };
 use super::{IndexEntry, ReadError, StoredRecord};
 use crate::ledger;
@@ -342,8 +341,8 @@ fn split_record(
         return Err("the record is longer than the index says");
     }
     let record = rest.split_to(end).slice(POSITION_BYTES..);
-    if !record_is_sound(&record) {
-        return Err("the record fails its checksum");
+    if let Some(fault) = record_fault(&record, &position) {
+        return Err(fault);
     }
     let PositionHeader { commit_index, epoch, published_at, .. } = position;
     Ok(StoredRecord { seq, commit_index, epoch, published_at, record })

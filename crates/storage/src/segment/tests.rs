@@ -124,10 +124,10 @@ fn a_read_is_limited_by_bytes_and_always_gives_one_record() {
     let disk = MemoryDisk::new();
     let (writer, _) = forty(&disk);
     let reader = writer.reader();
-    // Record 10 takes 40 bytes of position, 100 of content and 4 of checksum.
+    // Record 10 takes 44 bytes of position, 100 of content and 4 of checksum.
     assert_eq!(seqs(&read(&reader, 10, 41, 0).expect("read")), [10]);
-    assert_eq!(seqs(&read(&reader, 10, 41, 144 + 153).expect("read")), [10]);
-    assert_eq!(seqs(&read(&reader, 10, 41, 144 + 154).expect("read")), [10, 11]);
+    assert_eq!(seqs(&read(&reader, 10, 41, 148 + 157).expect("read")), [10]);
+    assert_eq!(seqs(&read(&reader, 10, 41, 148 + 158).expect("read")), [10, 11]);
     assert_eq!(seqs(&read(&reader, 10, 10, 1000).expect("read")), [0; 0]);
     assert_eq!(seqs(&read(&reader, 41, 50, 1000).expect("read")), [0; 0]);
     let unknown = reader.read_records(TOPIC, Partition::new(4), Seq::FIRST, Seq::new(9), 1000).expect("read");
@@ -189,7 +189,7 @@ fn p11_a_flipped_bit_in_any_byte_of_a_segment_is_never_served_and_one_of_an_inde
             flip(&disk, &path, offset);
             let reader = reader_with_no_file_open();
             // The header of a segment stands for all its records.
-            let damaged = (kind == "segment").then(|| offset.checked_sub(32).map_or(0, |offset| offset / 74 + 1));
+            let damaged = (kind == "segment").then(|| offset.checked_sub(32).map_or(0, |offset| offset / 78 + 1));
             for seq in 1..=4 {
                 match read(&reader, seq, 5, usize::MAX) {
                     Ok(found) => {
@@ -201,7 +201,7 @@ fn p11_a_flipped_bit_in_any_byte_of_a_segment_is_never_served_and_one_of_an_inde
                     Err(ReadError::Corrupt { path: found, offset: at, .. }) => {
                         let damaged = damaged.expect("a record whose index is damaged is found by those before it");
                         assert!(damaged == 0 || damaged == seq, "{kind} byte {offset}, record {seq}");
-                        assert_eq!((found, at), (path.clone(), if damaged == 0 { 0 } else { 32 + (seq - 1) * 74 }));
+                        assert_eq!((found, at), (path.clone(), if damaged == 0 { 0 } else { 32 + (seq - 1) * 78 }));
                     }
                     Err(other) => panic!("{kind} byte {offset}: {other}"),
                 }
@@ -223,19 +223,19 @@ fn p11_valid_bytes_in_the_wrong_place_are_never_served() {
     let segment = disk.open(&segment_path(1, "segment")).expect("opened");
     let elsewhere =
         disk.open(Path::new("data/topics/00000000000000a2/3/00000000000000000001.segment")).expect("opened");
-    let mut bytes = [0; 74];
+    let mut bytes = [0; 78];
     // Record 1 where record 2 belongs, then the same record of another topic.
     segment.read_exact_at(&mut bytes, 32).expect("read");
-    segment.write_all_at(&bytes, 32 + 74).expect("written");
+    segment.write_all_at(&bytes, 32 + 78).expect("written");
     let error = read(&reader, 2, 3, 1000).expect_err("another sequence");
-    assert!(matches!(&error, ReadError::Corrupt { offset: 106, .. }), "{error}");
+    assert!(matches!(&error, ReadError::Corrupt { offset: 110, .. }), "{error}");
     elsewhere.read_exact_at(&mut bytes, 32).expect("read");
     segment.write_all_at(&bytes, 32).expect("written");
     let error = read(&reader, 1, 2, 1000).expect_err("another topic");
     assert!(matches!(&error, ReadError::Corrupt { offset: 32, .. }), "{error}");
     // A whole file of another topic.
     writer.shared.close_files(|_| true);
-    let mut file = vec![0; 106];
+    let mut file = vec![0; 110];
     elsewhere.read_exact_at(&mut file, 0).expect("read");
     segment.write_all_at(&file, 0).expect("written");
     let error = read(&reader, 1, 2, 1000).expect_err("another topic");
@@ -327,10 +327,32 @@ fn the_bytes_of_version_1_do_not_change() {
     }
 }
 
-const SEGMENT_FILE: &str = "4d4d515301002000a1000000000000000100000000000000030000000287c30509000000f5aa812b01000000000000000a0000000000000000000000000000000168e5cf8b01000001080f161ddc0bfa3e";
+const SEGMENT_FILE: &str = "4d4d515301002000a1000000000000000100000000000000030000000287c30509000000eee4644801000000000000000a0000000000000000000000000000000168e5cf8b010000dc0bfa3e01080f161ddc0bfa3e";
 const INDEX_FILE: &str =
     "4d4d514901002000a100000000000000010000000000000003000000136e74c50100000001000000050000002000000001505c18a3018a99";
 const LEDGER_FILE: &str = "4d4d4c5101002000a100000000000000010000000000000003000000907f167b050000000200000001000000000000009e598dc024f28b3d61636b6564";
+
+/// Goal: a sound record is served under its own position only. Method: two records of one length change their bodies.
+#[test]
+fn p11_a_sound_record_under_another_position_is_not_served() {
+    let disk = MemoryDisk::new();
+    let mut writer = open(&disk);
+    let records: Vec<_> = (1..=3).map(|seq| record(seq, 100)).collect();
+    writer.append(&records).expect("appended");
+    writer.flush().expect("flushed");
+    let file = disk.open(&segment_path(1, "segment")).expect("opened");
+    let begin = |seq: u64| 32 + (seq - 1) * (44 + records[0].record.len() as u64) + 44;
+    file.write_all_at(&records[1].record, begin(1)).expect("written");
+    file.write_all_at(&records[0].record, begin(2)).expect("written");
+    let reader = writer.reader();
+    for seq in [1, 2] {
+        match read(&reader, seq, 4, usize::MAX).expect_err("swapped") {
+            ReadError::Corrupt { what, .. } => assert_eq!(what, "another record stands under its position"),
+            other => panic!("not corrupt but: {other}"),
+        }
+    }
+    assert_eq!(read(&reader, 3, 4, usize::MAX).expect("read"), [stored(&records[2])]);
+}
 
 #[test]
 fn a_dropped_topic_is_gone_at_once_its_files_with_the_next_checkpoint_and_the_others_stay() {
@@ -483,7 +505,7 @@ proptest! {
         let found = read(&writer.reader(), from, from + length, max_bytes).expect("read");
         let (mut expected, mut bytes) = (Vec::new(), 0);
         for record in records.iter().skip(from as usize - 1).take(length as usize) {
-            bytes += 40 + record.record.len();
+            bytes += 44 + record.record.len();
             if !expected.is_empty() && bytes > max_bytes {
                 break;
             }

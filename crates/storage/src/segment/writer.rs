@@ -7,7 +7,7 @@ use std::sync::Arc;
 use mortarmq_types::{Seq, TopicIncarnation};
 
 use super::files::{Key, SegmentExtent, Shared, View};
-use super::layout::{FileIdentity, IndexLine, Kind, POSITION_BYTES, PositionHeader, TOPICS_DIR};
+use super::layout::{FileIdentity, IndexLine, Kind, POSITION_BYTES, PositionHeader, TOPICS_DIR, closing_crc};
 use super::remove::folder_error;
 use super::tail::Tail;
 use super::written::{Sink, WrittenFiles};
@@ -181,7 +181,8 @@ impl PartitionTail {
         // A record begins below segment_bytes, which is at most MAX_SEGMENT_BYTES, or right behind the header.
         let offset = segment.records.bytes() as u32;
         let SegmentRecord { seq, commit_index, epoch, published_at, .. } = *record;
-        let position = PositionHeader { record_bytes, seq, commit_index, epoch, published_at };
+        let record_crc = closing_crc(&record.record);
+        let position = PositionHeader { record_bytes, seq, commit_index, epoch, published_at, record_crc };
         segment.records.push(&position.encode(topic, partition));
         segment.records.push(&record.record);
         segment.index.push(&IndexLine::of(record, offset).encode(topic, partition));

@@ -91,12 +91,12 @@ fn p11_every_damage_is_named_not_only_the_first() {
     let journal = Path::new(DATA_DIR).join("journal/00000001.journal");
     let segment = Path::new(FOLDER).join("00000000000000000001.segment");
     // The header of a batch, the entry of the next, and the positions of the first and third record of a segment.
-    for (path, offset) in [(&journal, 4_196), (&journal, 8_792), (&segment, 32), (&segment, 32 + 2 * 144 + 8)] {
+    for (path, offset) in [(&journal, 4_196), (&journal, 8_792), (&segment, 32), (&segment, 32 + 2 * 148 + 8)] {
         flip(&disk, path, offset);
     }
     let (_, findings) = check(&disk);
     let places: Vec<_> = findings.iter().map(|finding| (&finding.path, finding.offset)).collect();
-    let expected = [(&journal, 4_096), (&journal, 8_192), (&segment, 32), (&segment, 320)];
+    let expected = [(&journal, 4_096), (&journal, 8_192), (&segment, 32), (&segment, 328)];
     assert_eq!(places, expected, "{findings:?}");
 }
 
@@ -210,7 +210,7 @@ fn p11_damage_of_a_record_names_topic_partition_and_sequence() {
     let (index, ledger) = (segment.with_extension("index"), Path::new(FOLDER).join("0001.ledger"));
     // The position and the bytes of the second record; its line, the file's header, a ledger entry, the image.
     let checkpoint = Path::new(DATA_DIR).join("checkpoints/00000000000000000003.checkpoint");
-    let places = [(&segment, 32 + 144, place(Some(2))), (&segment, 32 + 144 + 50, place(Some(2)))];
+    let places = [(&segment, 32 + 148, place(Some(2))), (&segment, 32 + 148 + 50, place(Some(2)))];
     let others = [(&index, 32 + 24, place(None)), (&segment, 5, place(None)), (&ledger, 40, place(None))];
     for (path, offset, at) in places.into_iter().chain(others).chain([(&checkpoint, 30, None)]) {
         let disk = folder();
@@ -218,6 +218,20 @@ fn p11_damage_of_a_record_names_topic_partition_and_sequence() {
         let (_, findings) = check(&disk);
         assert_eq!(findings[0].at, at, "{} byte {offset}: {findings:?}", path.display());
     }
+}
+
+#[test]
+fn p11_a_sound_record_under_another_position_is_found() {
+    let disk = folder();
+    let file = disk.open(&Path::new(FOLDER).join("00000000000000000001.segment")).expect("opened");
+    // Records of 104 bytes behind positions of 44: the bytes of the first are written over those of the second.
+    let mut body = [0; 104];
+    file.read_exact_at(&mut body, 32 + 44).expect("read");
+    file.write_all_at(&body, 32 + 148 + 44).expect("written");
+    let (_, findings) = check(&disk);
+    let found: Vec<_> = findings.iter().map(|finding| (finding.at, finding.what.to_string())).collect();
+    let at = Some(FindingAt { topic: TOPIC, partition: PARTITION, seq: Some(Seq::new(2)) });
+    assert!(found.contains(&(at, "record 2: another record stands under its position".to_owned())), "{found:?}");
 }
 
 #[test]

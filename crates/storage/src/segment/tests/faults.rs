@@ -13,8 +13,8 @@ fn p11_a_record_that_cannot_be_read_is_named_and_holds_back_no_other() {
     let (writer, records) = forty(&disk);
     let reader = writer.reader();
     let path = segment_path(1, "segment");
-    // Record 10 stands behind nine of 44 bytes and their contents; one byte of it cannot be read.
-    let begin: u64 = 32 + records[..9].iter().map(|record| 40 + record.record.len() as u64).sum::<u64>();
+    // Record 10 stands behind nine positions and their contents; one byte of it cannot be read.
+    let begin: u64 = 32 + records[..9].iter().map(|record| 44 + record.record.len() as u64).sum::<u64>();
     disk.fail_reads(&path, begin + 50..begin + 51).expect("there");
     let all = |from, to| seqs(&read(&reader, from, to, usize::MAX).expect("read"));
     assert_eq!(all(1, 10), (1..10).collect::<Vec<_>>());

@@ -10,8 +10,7 @@ use super::lines::Lines;
 use crate::disk::Disk;
 use crate::ledger;
 use crate::segment::layout::{
-    FILE_HEADER_BYTES, FileIdentity, INDEX_ENTRY_BYTES, IndexLine, Kind, POSITION_BYTES, PositionHeader,
-    record_is_sound,
+    FILE_HEADER_BYTES, FileIdentity, INDEX_ENTRY_BYTES, IndexLine, Kind, POSITION_BYTES, PositionHeader, record_fault,
 };
 use crate::verify::Report;
 
@@ -150,6 +149,5 @@ fn read_record(checked: &mut Checked, offset: u64, seq: Seq) -> io::Result<(Opti
     if end > file_bytes {
         return Ok((None, Some("it is longer than the file")));
     }
-    let is_sound = record_is_sound(checked.read(begin, position.record_bytes as usize)?);
-    Ok((Some(end), (!is_sound).then_some("it fails its checksum")))
+    Ok((Some(end), record_fault(checked.read(begin, position.record_bytes as usize)?, &position)))
 }
