@@ -1,8 +1,8 @@
 //! The tree of commands.
 
 use crate::commands::{
-    balance, bench, broker, check, completion, config, defaults, demo, dlq, explain, groups, hash_token, history, init,
-    leader, peek, publish, serve, soak, subscribe, topics, trace, verify, version,
+    balance, bench, bench_floor, broker, check, completion, config, defaults, demo, dlq, explain, groups, hash_token,
+    history, init, leader, peek, publish, serve, soak, subscribe, topics, trace, verify, version,
 };
 use crate::errors::Failure;
 
@@ -43,7 +43,9 @@ enum Command {
     History(history::Command),
     Check(check::Args),
     Explain(explain::Args),
-    Bench(bench::Args),
+    Bench(Box<bench::Args>),
+    #[command(hide = true)]
+    BenchFloor(bench_floor::Args),
     Soak(soak::Args),
     Demo(demo::Args),
     Completion(completion::Args),
@@ -78,6 +80,7 @@ impl Cli {
             Command::Check(args) => check::run(&args),
             Command::Explain(args) => explain::run(&args),
             Command::Bench(args) => bench::run(&args),
+            Command::BenchFloor(args) => bench_floor::run(&args),
             Command::Soak(args) => soak::run(&args),
             Command::Demo(args) => demo::run(&args),
             Command::Completion(args) => completion::run(&args),

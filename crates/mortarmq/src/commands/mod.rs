@@ -2,6 +2,7 @@
 
 pub(crate) mod balance;
 pub(crate) mod bench;
+pub(crate) mod bench_floor;
 pub(crate) mod broker;
 pub(crate) mod check;
 pub(crate) mod completion;
