@@ -250,3 +250,6 @@ impl<'a, 'p> Search<'a, 'p> {
 fn has(done: &Done, index: usize) -> bool {
     done[index / 64] >> (index % 64) & 1 == 1
 }
+
+#[cfg(test)]
+mod tests;

@@ -375,7 +375,7 @@ mod tests {
     use tokio::net::{TcpListener, TcpStream};
     use tokio::time::{Duration, Instant};
 
-    use super::{Connected, DialError, SILENCE, introduced, serve};
+    use super::{Connected, DialError, SILENCE, introduced, serve, silent_at};
     use crate::engine::Shared;
     use crate::options::ReconnectOptions;
 
@@ -386,6 +386,17 @@ mod tests {
             assert!(remedy.contains("--tls-ca"), "{remedy}");
         }
         assert!(matches!(introduced(&[21]), Ok(None)), "it may still be a frame");
+    }
+
+    #[test]
+    fn silence_is_short_only_for_a_peer_that_owes_an_answer() {
+        let (limit, heard_at) = (Duration::from_secs(8), Instant::now());
+        let later = |seconds| heard_at + Duration::from_secs(seconds);
+        assert_eq!(silent_at(heard_at, None, limit), later(45), "it was asked nothing");
+        assert_eq!(silent_at(heard_at, Some(heard_at), limit), later(8));
+        assert_eq!(silent_at(heard_at, Some(later(20)), limit), later(28), "counted from the question");
+        assert_eq!(silent_at(later(30), Some(later(20)), limit), later(38), "it speaks");
+        assert_eq!(silent_at(heard_at, Some(later(40)), limit), later(45));
     }
 
     #[tokio::test]

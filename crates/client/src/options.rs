@@ -154,8 +154,9 @@ pub struct ConsumerOptions {
     pub credit_bytes: Option<u32>,
     /// A JSON object of group settings; empty is `{}`.
     pub options_json: String,
-    /// Where the group begins if this subscription creates it. [`StartPolicy::FromSequence`] takes `start` in the
-    /// options.
+    /// Where the group begins if this subscription creates it; it counts for nothing later. [`StartPolicy::FromSequence`] takes
+    /// the sequences by partition from `options_json`: `{"start":{"0":41,"1":17}}`. To move a group that exists is an
+    /// operator's business (`mortarmq groups seek`).
     pub start: StartPolicy,
     /// Whether leases are renewed until their messages are settled. Without it a lease just runs out.
     pub renew: bool,

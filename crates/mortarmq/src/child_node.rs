@@ -33,8 +33,12 @@ impl ChildNode {
     /// # Errors
     /// When it cannot be started or does not become ready; the failure has the end of its log.
     pub(crate) fn start(data_dir: &Path) -> Result<Self, Failure> {
+        Self::start_at(data_dir, FREE_PORT, FREE_PORT)
+    }
+
+    fn start_at(data_dir: &Path, client: &str, admin: &str) -> Result<Self, Failure> {
         let mut command = command()?;
-        command.args(["serve", "--dev", "--listen-client", "127.0.0.1:0", "--listen-admin", "127.0.0.1:0"]);
+        command.args(["serve", "--dev", "--listen-client", client, "--listen-admin", admin]);
         // Its folder is temporary and may lie in memory: nothing of it is worth a reserve.
         command.args(["--disk-reserve-bytes", "0"]).arg("--data-dir").arg(data_dir);
         Self::spawn(command, Stdio::null(), data_dir)
@@ -77,6 +81,12 @@ impl ChildNode {
     /// Starts it again in the same folder.
     pub(crate) fn restart(&mut self) -> Result<(), Failure> {
         *self = Self::start(&self.data_dir)?;
+        Ok(())
+    }
+
+    /// Starts it again in the same folder, where its clients know it.
+    pub(crate) fn restart_in_place(&mut self) -> Result<(), Failure> {
+        *self = Self::start_at(&self.data_dir, &self.client, self.admin.trim_start_matches("http://"))?;
         Ok(())
     }
 
@@ -160,6 +170,8 @@ fn failed(error: &std::io::Error) -> Failure {
     Failure::local(format!("cannot run a node of this binary: {error}"), "check the temporary folder and the binary")
 }
 
+/// Any port of this machine that is free.
+const FREE_PORT: &str = "127.0.0.1:0";
 /// A start that replays a large journal is still shorter.
 const READY_LIMIT: Duration = Duration::from_secs(30);
 const STOP_PAUSE: Duration = Duration::from_millis(20);

@@ -2,8 +2,8 @@
 
 use crate::commands::{
     balance, bench, bench_floor, broker, check, completion, config, context, defaults, demo, dlq, doctor, explain,
-    groups, hash_password, hash_token, history, init, leader, peek, publish, serve, subscribe, topics, trace, verify,
-    version,
+    groups, hash_password, hash_token, history, init, leader, peek, publish, serve, soak, subscribe, topics, trace,
+    verify, version,
 };
 use crate::errors::Failure;
 
@@ -51,6 +51,7 @@ enum Command {
     Bench(Box<bench::Args>),
     #[command(hide = true)]
     BenchFloor(bench_floor::Args),
+    Soak(soak::Args),
     Demo(demo::Args),
     Completion(completion::Args),
     /// Print the version
@@ -88,6 +89,7 @@ impl Cli {
             Command::Explain(args) => explain::run(&args),
             Command::Bench(args) => bench::run(&args),
             Command::BenchFloor(args) => bench_floor::run(&args),
+            Command::Soak(args) => soak::run(&args),
             Command::Demo(args) => demo::run(&args),
             Command::Completion(args) => completion::run(&args),
             Command::Version => version::run(),

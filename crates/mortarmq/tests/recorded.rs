@@ -83,7 +83,7 @@ fn lives(file: &Path) -> BTreeMap<String, Life> {
                 assert_eq!((publish.outcome, publish.epoch.is_some()), (Outcome::Ok, true));
                 let place = publish.partition.zip(publish.seq).zip(publish.commit);
                 let ((partition, seq), commit) = place.expect("an ok has its place and position");
-                assert_eq!(publish.client.is_some() && publish.ret > Some(publish.call), true);
+                assert!(publish.client.is_some() && publish.ret > Some(publish.call));
                 lives.entry(publish.msg.into_owned()).or_default().published = Some((partition, seq, commit));
             }
             Record::Deliver(deliver) => {

@@ -46,9 +46,7 @@ struct Rule {
 #[derive(Serialize)]
 struct One<'a> {
     rule: &'static str,
-    #[serde(skip_serializing_if = "Option::is_none")]
     path: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     msg: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     other: Option<&'a str>,

@@ -149,3 +149,30 @@ impl Place<'_> {
 const PRODUCER_WINDOW: usize = 1024;
 /// The most bytes that a producer has unanswered, one larger message apart: the broker reads no further ahead.
 const MAX_OUTSTANDING_BYTES: usize = 8 * 1024 * 1024;
+
+#[cfg(test)]
+mod tests {
+    use std::future::poll_fn;
+    use std::task::Poll;
+
+    use super::{MAX_OUTSTANDING_BYTES, Weight, Window};
+
+    #[tokio::test]
+    async fn a_producer_has_no_more_unanswered_than_its_window_holds_in_messages_and_in_bytes() {
+        for (max_messages, bytes) in [(2, 1), (1024, MAX_OUTSTANDING_BYTES / 2), (1024, 3 * MAX_OUTSTANDING_BYTES)] {
+            let window = Window::new(max_messages);
+            let fit = if bytes > MAX_OUTSTANDING_BYTES { 1 } else { 2 };
+            let mut weights: Vec<Weight> = Vec::new();
+            for _ in 0..fit {
+                let place = window.enter(1, bytes).await;
+                weights.push(place.weight);
+                place.keep();
+            }
+            let mut next = std::pin::pin!(window.enter(1, bytes));
+            let is_full = poll_fn(|context| Poll::Ready(next.as_mut().poll(context).is_pending())).await;
+            assert!(is_full, "{max_messages} messages, {bytes} bytes");
+            window.leave(weights[0]);
+            drop(next.await);
+        }
+    }
+}

@@ -34,15 +34,17 @@ fn outgoing(engine: &mut Engine) -> Vec<Op> {
 fn a_ping_goes_out_every_15_s_and_its_answer_is_taken() {
     let (mut engine, start) = connected();
     let turn = engine.take_turn(&mut BytesMut::new());
-    assert_eq!((turn.deadline, turn.is_finished), (start + PING_EVERY, false));
+    assert_eq!((turn.deadline, turn.is_finished, turn.is_waiting), (start + PING_EVERY, false, false));
     engine.on_timer(start + PING_EVERY / 2);
     assert!(outgoing(&mut engine).is_empty());
     engine.on_timer(start + PING_EVERY);
     assert_eq!(outgoing(&mut engine), [Op::Ping]);
+    assert!(engine.turn().is_waiting, "its answer is owed");
     assert_eq!(engine.turn().deadline, start + 2 * PING_EVERY);
     let mut answer = BytesMut::new();
     PingOk.encode(&mut answer);
     engine.on_bytes(&mut answer, start).expect("it was asked");
+    assert!(!engine.turn().is_waiting);
     let mut again = BytesMut::new();
     PingOk.encode(&mut again);
     let reason = engine.on_bytes(&mut again, start).expect_err("it was asked once");

@@ -262,6 +262,30 @@ async fn leases_are_renewed_while_the_handler_works_and_sessions_kept_alive() {
 }
 
 #[tokio::test]
+async fn p5_a_handler_hears_of_a_lost_lease_from_a_renewal_or_a_settle_whichever_is_first() {
+    for lease_ms in [400, 600_000] {
+        let fake = Fake::start(&["orders"]).await;
+        fake.state().lease_ms = lease_ms;
+        fake.state().put("k", "a");
+        let client = connect(&fake).await;
+        let mut consumer = client.consumer("orders", "billing", ConsumerOptions::default()).await.unwrap();
+        let delivery = next(&mut consumer).await;
+        fake.state().is_paused = true;
+        fake.state().expire(delivery.delivery_id.get());
+        if lease_ms == 400 {
+            soon("the news", delivery.lost()).await;
+        }
+        assert_eq!(delivery.ack().await, Err(SettleError::UnknownDelivery));
+        assert!(delivery.is_lost());
+        // The handler still has the one that was lost, and that holds back nothing of its key.
+        fake.state().is_paused = false;
+        fake.state().deliver();
+        let again = next(&mut consumer).await;
+        assert_eq!((text(&again), again.cause), ("a", Cause::LeaseExpired));
+    }
+}
+
+#[tokio::test]
 async fn a_member_that_the_broker_forgot_joins_again() {
     let fake = Fake::start(&["orders"]).await;
     fake.state().put("", "a");

@@ -461,6 +461,11 @@ impl State {
         self.next_delivery
     }
 
+    /// Ends a lease as its time does.
+    pub(crate) fn expire(&mut self, delivery_id: u64) {
+        self.end_lease(delivery_id, Cause::LeaseExpired);
+    }
+
     /// Sends every live lease again, though nobody asked.
     pub(crate) fn send_everything_again(&mut self) {
         for delivery_id in self.leases.keys().copied().collect::<Vec<_>>() {

@@ -30,7 +30,7 @@ async fn serves_a_client(kind: Kind) {
     for number in 0..10 {
         let delivery = consumer.next().await.expect("open").expect("a message");
         assert_eq!(delivery.value, number.to_string());
-        delivery.ack().await.expect("acked");
+        delivery.ack().await.expect("its lease is live");
     }
     consumer.close().await.expect("it leaves");
     assert!(client.delete_topic("orders").await.expect("answered"));

@@ -185,7 +185,7 @@ impl Subscription {
         if let Some(scribe) = &self.scribe {
             // A repeat that is refused may follow an attempt that was done.
             let outcome = |error: &SettleError| if item.is_repeat { Outcome::Unknown } else { error.outcome() };
-            effects.tell(scribe.settled(&item, position, result.as_ref().map(|()| ()).map_err(outcome)));
+            effects.tell(scribe.settled(&item, position, result.as_ref().copied().map_err(outcome)));
         }
         if let Some(reply) = item.reply {
             effects.push(Effect::Settled(reply, result));
