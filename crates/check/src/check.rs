@@ -124,7 +124,7 @@ fn read_again(
         if let Some(Item { msg: Some(msg), content: Content::Operation(operation), .. }) = item {
             each(msg, &operation);
         }
-        if reader.counts().records % SORTED_TOGETHER as u64 == 0 {
+        if reader.counts().records.is_multiple_of(SORTED_TOGETHER as u64) {
             progress(progress_of(&reader, true));
         }
     }
