@@ -90,7 +90,9 @@ fn read(
                 if matches!(record, Record::Run(_)) && sorter.has_released() {
                     return Ok(None);
                 }
-                sorter.items.extend(take(record, line.at, &mut judge.names, &mut judge.context));
+                if let Some(item) = take(record, line.at, &mut judge.names, &mut judge.context) {
+                    sorter.push(item);
+                }
             }
             Err(reason) if unreadable.len() < MAX_UNREADABLE_SHOWN => {
                 let reason = reason.to_string();
@@ -122,7 +124,7 @@ fn read_again(
         if let Some(Item { msg: Some(msg), content: Content::Operation(operation), .. }) = item {
             each(msg, &operation);
         }
-        if reader.counts().records % SORTED_TOGETHER as u64 == 0 {
+        if reader.counts().records.is_multiple_of(SORTED_TOGETHER as u64) {
             progress(progress_of(&reader, true));
         }
     }
@@ -140,7 +142,7 @@ fn progress_of(reader: &Reader, is_again: bool) -> Progress {
 
 /// Brings records into the order of their answers, as far as they are nearly so already.
 struct Sorter {
-    items: Vec<Item>,
+    items: Vec<Option<Item>>,
     released_to: Option<u64>,
     keeps_all: bool,
 }
@@ -148,6 +150,10 @@ struct Sorter {
 impl Sorter {
     fn new(keeps_all: bool) -> Self {
         Self { items: Vec::new(), released_to: None, keeps_all }
+    }
+
+    fn push(&mut self, item: Item) {
+        self.items.push(Some(item));
     }
 
     fn is_full(&self) -> bool {
@@ -160,25 +166,28 @@ impl Sorter {
 
     /// Hands on the earlier half; whether nothing earlier had been missing before.
     fn release(&mut self, judge: &mut Judge) -> bool {
-        self.items.sort_by_key(Item::order);
         self.hand_on(SORTED_TOGETHER, judge)
     }
 
     fn release_all(&mut self, judge: &mut Judge) -> bool {
-        self.items.sort_by_key(Item::order);
         self.hand_on(self.items.len(), judge)
     }
 
     fn hand_on(&mut self, count: usize, judge: &mut Judge) -> bool {
-        let first = self.items.first().map(|item| item.order().0);
-        let is_late = first.zip(self.released_to).is_some_and(|(first, released_to)| first < released_to);
-        if is_late {
+        // Records are large: their places are sorted, and each record is moved once.
+        let mut order: Vec<_> =
+            self.items.iter().flatten().enumerate().map(|(index, item)| (item.order(), index)).collect();
+        order.sort_unstable();
+        let first = order.first().map(|((moment, _), _)| *moment);
+        if first.zip(self.released_to).is_some_and(|(first, released_to)| first < released_to) {
             return false;
         }
-        for item in self.items.drain(..count) {
-            self.released_to = Some(item.order().0);
-            judge.take(item);
+        let (now, later) = order.split_at(count);
+        for ((moment, _), index) in now {
+            self.released_to = Some(*moment);
+            self.items[*index].take().into_iter().for_each(|item| judge.take(item));
         }
+        self.items = later.iter().map(|(_, index)| self.items[*index].take()).collect();
         true
     }
 }

@@ -37,6 +37,8 @@ pub(crate) struct PathInfo {
     pub topic: Option<Name>,
     /// The topics clients publish to, if not its own; a child of two has two.
     pub sources: Vec<Name>,
+    /// Without a run record: the topics of messages that were delivered on it.
+    inferred: Vec<Name>,
     pub lease_ms: Option<u64>,
     pub max_attempts: Option<u64>,
     pub is_ordered: bool,
@@ -50,7 +52,9 @@ pub(crate) struct PathInfo {
 impl PathInfo {
     /// Whether the path owes what clients publish to a topic; nothing, if its topic is not known.
     pub(crate) fn owes(&self, topic: Name) -> Option<bool> {
-        let own = self.topic?;
+        let Some(own) = self.topic else {
+            return (!self.inferred.is_empty()).then(|| self.inferred.contains(&topic));
+        };
         Some(if self.sources.is_empty() { own == topic } else { self.sources.contains(&topic) })
     }
 
@@ -139,6 +143,7 @@ impl Context {
             is_named: false,
             topic: None,
             sources: Vec::new(),
+            inferred: Vec::new(),
             lease_ms: None,
             max_attempts: None,
             is_ordered: false,
@@ -166,6 +171,15 @@ impl Context {
     /// The paths that owe the messages published to a topic, if a run record named any.
     pub(crate) fn paths_of(&self, topic: Name) -> impl Iterator<Item = Name> {
         self.by_topic.get(&topic).map_or(&[][..], Vec::as_slice).iter().copied()
+    }
+
+    /// Without a run record the paths of a topic are those on which one of its messages was delivered.
+    pub(crate) fn infer_path(&mut self, topic: Name, path: Name) {
+        if self.has_run || self.path(path).inferred.contains(&topic) {
+            return;
+        }
+        self.path_mut(path).inferred.push(topic);
+        self.by_topic.entry(topic).or_default().push(path);
     }
 
     /// Puts together what run records say of all paths. Called after each.

@@ -137,6 +137,9 @@ impl Judge {
             let groups: Vec<_> = crate::keys::groups(&case).map(|(group, _)| group).collect();
             groups.into_iter().for_each(|group| self.keys.suspect(group));
         }
+        if !self.context.has_run {
+            infer_paths(&mut self.context, message, &operation);
+        }
         let place = place_of(&self.context, &operation);
         let is_new_place = place.is_some_and(|place| !has_place(&self.context, message, place));
         match &operation {
@@ -220,6 +223,21 @@ pub(crate) fn failed_deliveries(case: &Case<'_>) -> Vec<(u64, Delivery)> {
         }
     }
     failed
+}
+
+/// A message that was published to a topic and delivered on a path shows that the path is one of the topic.
+fn infer_paths(context: &mut Context, message: &Message, operation: &Operation) {
+    let all = || message.operations.iter().chain([operation]);
+    for one in all() {
+        let Operation::Publish(publish) = one else { continue };
+        for other in all() {
+            if let Operation::Delivery(delivery) = other
+                && delivery.origin.is_none()
+            {
+                context.infer_path(publish.topic, delivery.path);
+            }
+        }
+    }
 }
 
 fn has_place(context: &Context, message: &Message, place: Place) -> bool {

@@ -35,7 +35,9 @@ impl Message {
                 Operation::Publish(_) | Operation::Delivery(_) | Operation::Settle(_) => {}
             }
         }
-        topic.is_some_and(|topic| context.paths_of(topic).all(|path| self.is_acked(path)))
+        // Nobody knows where it is owed before it was seen somewhere, unless a run record says so.
+        let is_seen = self.operations.iter().any(|operation| matches!(operation, Operation::Delivery(_)));
+        is_seen && topic.is_some_and(|topic| context.paths_of(topic).all(|path| self.is_acked(path)))
     }
 
     fn is_acked(&self, path: Name) -> bool {

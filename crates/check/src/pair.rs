@@ -83,6 +83,12 @@ impl<'a> Case<'a> {
         if !is_sent_again {
             pair.deliveries.push(delivery);
         }
+        // A message may die on a path without ever having arrived there.
+        if let Some(origin) = delivery.origin
+            && !self.pairs.iter().any(|pair| pair.path == origin)
+        {
+            self.push_pair(origin, !self.is_ambiguous);
+        }
     }
 
     /// A settle belongs to the pair that has its delivery; without an id, to every pair of its path.

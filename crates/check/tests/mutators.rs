@@ -163,7 +163,7 @@ fn stored_twice_is_found_when_a_delivery_names_another_place() {
 }
 
 /// Delivers an acked message of the path without order once more.
-fn deliver_again(records: &mut Vec<Value>, random: &mut Random) -> Option<Value> {
+fn deliver_again(records: &[Value], random: &mut Random) -> Option<Value> {
     let (delivery, _) = simple(records, random, AUDIT)?;
     let at = last_moment(records);
     let mut again = records[delivery].clone();
@@ -400,7 +400,7 @@ fn dead_letter_is_found_when_it_is_taken_out() {
             .filter(|msg| {
                 let last = places(records, msg, BILLING, "deliver").into_iter().max();
                 let is_told = places(records, msg, BILLING, "nack").into_iter().any(|at| records[at]["to"] == "dead");
-                let is_open = places(records, msg, BILLING, "ack").len() > 0;
+                let is_open = !places(records, msg, BILLING, "ack").is_empty();
                 last.is_some_and(|last| records[last]["attempt"] == 3) && !is_told && !is_open
             })
             .collect();

@@ -103,6 +103,43 @@ fn an_empty_history_says_nothing_and_unfinished_pairs_are_overdue_or_stalled() {
 }
 
 #[test]
+fn without_a_run_record_the_paths_of_a_topic_are_those_its_messages_came_on() {
+    let mut records: Vec<Value> = Vec::new();
+    for msg in ["m-1", "m-2"] {
+        records.push(json!({"op":"publish","topic":"t","msg":msg,"call":1,"ret":2,"outcome":"ok"}));
+    }
+    records.push(json!({"op":"deliver","path":"p","msg":"m-1","call":3,"ret":4}));
+    records.push(json!({"op":"ack","path":"p","msg":"m-1","call":5,"ret":6,"outcome":"ok"}));
+    assert_eq!(judge(&records, &Options::default()).verdict, Verdict::Overdue);
+    records.push(json!({"op":"end","at":10,"drained":true,"balance":[]}));
+    for keep_finished in [0, 10] {
+        let report = judge(&records, &Options { keep_finished, ..Options::default() });
+        assert_eq!(support::found(&report), ["loss"], "{}", AsText(&report));
+    }
+    records.push(json!({"op":"deliver","path":"q","msg":"m-2","call":3,"ret":4}));
+    let report = judge(&records, &Options::default());
+    assert_eq!(report.found(Rule::Loss), 2, "m-1 on q and m-2 on p: {}", AsText(&report));
+}
+
+#[test]
+fn a_dead_letter_of_a_message_that_never_arrived_must_have_had_time_to_die() {
+    let run = json!({"op":"run","v":1,"paths":[
+        {"path":"p","topic":"t","lease_ms":1000,"max_attempts":2,"dlq":"d"},{"path":"d/x","topic":"d","lease_ms":1000}]});
+    let letter = |at: u64| {
+        vec![
+            run.clone(),
+            json!({"op":"publish","topic":"t","msg":"m","call":1,"ret":2,"outcome":"ok"}),
+            json!({"op":"deliver","path":"d/x","msg":"m","origin":"p","call":at,"ret":at,"partition":0,"seq":1}),
+            json!({"op":"ack","path":"d/x","msg":"m","call":at + 1,"ret":at + 2,"outcome":"ok"}),
+        ]
+    };
+    let early = judge(&letter(1_999_999_999), &Options::default());
+    assert_eq!(support::found(&early), ["dead-letter"], "{}", AsText(&early));
+    let late = judge(&letter(2_000_000_001), &Options::default());
+    assert_eq!(late.verdict, Verdict::Ok, "{}", AsText(&late));
+}
+
+#[test]
 fn narads_own_files_are_judged() {
     let text = r#"{"op":"meta","paths":["q"],"visibility_timeout_ms":1000}
 {"op":"produce","client":1,"path":"q","msg":"m-1","call":1,"ret":2,"status":202}

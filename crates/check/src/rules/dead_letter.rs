@@ -23,7 +23,7 @@ pub(crate) fn judge(case: &Case<'_>, sink: &mut Sink) {
     for pair in case.pairs.iter().filter(|pair| !is_letter_path(pair)) {
         let mine: Vec<&Letter<'_>> = letters.iter().filter(|letter| is_of(case, letter, pair)).collect();
         judge_number(pair, &mine, sink);
-        judge_time(pair, &mine, sink);
+        judge_time(case, pair, &mine, sink);
     }
 }
 
@@ -101,7 +101,7 @@ fn has_own_dlq(pair: &Pair<'_>) -> bool {
 }
 
 /// Finds a dead letter that came before the attempts can have run out.
-fn judge_time(pair: &Pair<'_>, letters: &[&Letter<'_>], sink: &mut Sink) {
+fn judge_time(case: &Case<'_>, pair: &Pair<'_>, letters: &[&Letter<'_>], sink: &mut Sink) {
     let Some(max_attempts) = pair.info.max_attempts else { return };
     let Some(letter) = letters.iter().min_by_key(|letter| letter.delivery.span.ret) else { return };
     if letter.delivery.origin.is_none() && !has_own_dlq(pair) {
@@ -114,7 +114,8 @@ fn judge_time(pair: &Pair<'_>, letters: &[&Letter<'_>], sink: &mut Sink) {
     if is_told || is_brought_back || !pair.is_one {
         return;
     }
-    let is_early = max_attempts == 0 || earliest_death(pair, dead, max_attempts).is_some_and(|at| dead.span.ret < at);
+    let is_early =
+        max_attempts == 0 || earliest_death(case, pair, dead, max_attempts).is_some_and(|at| dead.span.ret < at);
     if is_early {
         let text = if max_attempts == 0 {
             "It is a dead letter, and its path has no limit of attempts and nobody told it to die.".to_owned()
@@ -132,17 +133,21 @@ fn last_before<'a>(pair: &Pair<'a>, dead: &Delivery) -> Option<&'a Delivery> {
 }
 
 /// The earliest time at which the attempts after the last recorded one can have run out; none, if nobody can say.
-fn earliest_death(pair: &Pair<'_>, dead: &Delivery, max_attempts: u64) -> Option<u64> {
+fn earliest_death(case: &Case<'_>, pair: &Pair<'_>, dead: &Delivery, max_attempts: u64) -> Option<u64> {
     let lease_ms = pair.info.lease_ms?;
-    let Some(last) = last_before(pair, dead) else {
-        return Some(nanoseconds(lease_ms).saturating_mul(max_attempts));
-    };
-    let is_cut_short = pair.context.has_fault_between(last.span.call, dead.span.ret)
+    let last = last_before(pair, dead);
+    let published = case.publishes.iter().map(|publish| publish.span.call).min();
+    let since = last.map(|last| last.span.call).or(published)?;
+    let is_cut_short = pair.context.has_fault_between(since, dead.span.ret)
         || pair.context.operates(OperateKind::Leave, pair.path, pair.msg).next().is_some();
     if is_cut_short {
         // A lost consumer's leases end at once.
         return None;
     }
+    // None of its attempts arrived: each took a lease.
+    let Some(last) = last else {
+        return Some(since.saturating_add(nanoseconds(lease_ms).saturating_mul(max_attempts)));
+    };
     // Without its number the last recorded attempt may be the last of all: others may never have arrived.
     let missing = last.attempt.map_or(0, |attempt| max_attempts.saturating_sub(attempt));
     let nacked = pair

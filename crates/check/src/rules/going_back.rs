@@ -46,8 +46,11 @@ impl Reading {
     }
 }
 
+/// Takes one counter out of all.
+type Counter = fn(&Counters) -> u64;
+
 /// The counters that never fall.
-const COUNTERS: [(&str, fn(&Counters) -> u64); 4] = [
+const COUNTERS: [(&str, Counter); 4] = [
     ("produced", |counters| counters.produced),
     ("delivered", |counters| counters.delivered),
     ("dropped", |counters| counters.dropped),
@@ -80,7 +83,7 @@ fn sink_path(path: Name, readings: &[Reading], sink: &mut Sink) {
 }
 
 /// For each prefix, the reading with the highest value in it.
-fn running_highest<'a>(sorted: &[&'a Reading], counter: fn(&Counters) -> u64) -> Vec<&'a Reading> {
+fn running_highest<'a>(sorted: &[&'a Reading], counter: Counter) -> Vec<&'a Reading> {
     let mut highest: Vec<&Reading> = Vec::with_capacity(sorted.len());
     for reading in sorted {
         let best = highest.last().filter(|best| counter(&best.counters) >= counter(&reading.counters));
