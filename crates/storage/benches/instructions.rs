@@ -80,8 +80,8 @@ fn records(round: u64) -> Vec<SegmentRecord> {
 }
 
 #[library_benchmark]
-#[bench::one_message(args = (journal(350)), config = limit(5_739))]
-#[bench::of_64_messages(args = (journal(64 * 350)), config = limit(25_204))]
+#[bench::one_message(args = (journal(350)), config = limit(5_501))]
+#[bench::of_64_messages(args = (journal(64 * 350)), config = limit(24_966))]
 fn append_journal_batch(
     (folder, mut journal, batch): (TempDir, Journal, JournalBatch),
 ) -> (TempDir, Journal, JournalBatch) {
@@ -90,7 +90,7 @@ fn append_journal_batch(
 }
 
 #[library_benchmark]
-#[bench::four_partitions(args = (segments()), config = limit(116_661))]
+#[bench::four_partitions(args = (segments()), config = limit(80_901))]
 fn append_64_segment_records(
     (folder, mut writer, records): (TempDir, SegmentWriter, Vec<SegmentRecord>),
 ) -> (TempDir, SegmentWriter, Vec<SegmentRecord>) {
