@@ -62,7 +62,6 @@ pub(super) async fn run(consumers: Vec<Consumer>, plan: &Plan, backlog: Option<u
 
 async fn one(mut consumer: Consumer, plan: Plan, left: Arc<AtomicU64>) -> Result<Consumed, Failure> {
     let mut all = Consumed { delivered: Recorder::new(plan.span), acked: Recorder::new(plan.span) };
-    let settler = consumer.settler();
     let mut open = VecDeque::new();
     let mut check = tokio::time::interval(CHECK_PERIOD);
     while !plan.span.is_over() && left.load(Ordering::Relaxed) > 0 {
@@ -80,7 +79,7 @@ async fn one(mut consumer: Consumer, plan: Plan, left: Arc<AtomicU64>) -> Result
                 if let Some(made) = made_at(plan.epoch, &delivery.value) {
                     all.delivered.record_at(made, now, 1);
                 }
-                open.push_back((now, settler.ack_later(&delivery)));
+                open.push_back((now, delivery.ack()));
             }
             _ = check.tick() => {}
         }

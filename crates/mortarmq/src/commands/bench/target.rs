@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use mortarmq_client::Client;
+use mortarmq_client::{Client, TopicOptions};
 
 use crate::child_node::ChildNode;
 use crate::errors::Failure;
@@ -64,7 +64,10 @@ impl Target {
     /// Makes a topic.
     pub(super) async fn make_topic(&self, topic: &str) -> Result<Client, Failure> {
         let client = self.connect().await?;
-        client.declare_topic(topic, PARTITIONS, "").await.map_err(|error| session::failure(&error))?;
+        client
+            .declare_topic(topic, TopicOptions::partitions(PARTITIONS))
+            .await
+            .map_err(|error| session::failure(&error))?;
         Ok(client)
     }
 }

@@ -1,0 +1,189 @@
+//! Reads a history, sorts it, has it judged and reports.
+
+use mortarmq_history::{ReadError, Reader, Record};
+
+use crate::context::Context;
+use crate::evidence;
+use crate::finish::Finished;
+use crate::intake::{Content, Item, take};
+use crate::judge::Judge;
+use crate::names::Names;
+use crate::operation::{MsgId, Operation};
+use crate::options::Options;
+use crate::report::{Report, UnreadableLine};
+use crate::verdict;
+
+/// How far a reading is, for showing it.
+#[derive(Debug, Clone, Copy)]
+pub struct Progress {
+    /// The bytes read of all files, as they lie on the disk.
+    pub bytes_read: u64,
+    /// The bytes of all files; none if that is not known.
+    pub bytes_total: Option<u64>,
+    /// Records read.
+    pub records: u64,
+    /// Whether this is a second reading of the files.
+    pub is_again: bool,
+}
+
+/// Judges a history. `open` opens its files from the start, and may be asked to do so several times; `progress` is told
+/// now and then how far the reading is.
+///
+/// # Errors
+/// When a file cannot be opened or read. Bad content is no error: it is counted and told in the report.
+pub fn check(
+    open: &dyn Fn() -> Result<Reader, ReadError>,
+    options: &Options,
+    progress: &mut dyn FnMut(Progress),
+) -> Result<Report, ReadError> {
+    let mut reading = match read(open()?, options, false, progress)? {
+        Some(reading) => reading,
+        // Out of order beyond the sorting buffer, or more at once than is kept: everything is kept this time.
+        None => read(open()?, options, true, progress)?.expect("a reading that keeps everything is never given up"),
+    };
+    let mut names = std::mem::take(&mut reading.judge.names);
+    let finished = reading
+        .judge
+        .finish(&mut |each: &mut dyn FnMut(MsgId, &Operation)| read_again(open()?, &mut names, each, progress))?;
+    let evidence = if finished.sink.findings.is_empty() {
+        evidence::Evidence::default()
+    } else {
+        evidence::collect(open()?, &finished.sink.findings)?
+    };
+    let Reading { judge, unreadable, counts } = reading;
+    let Finished { sink, pairs, backlog } = finished;
+    let outcome =
+        verdict::Facts { context: &judge.context, counts: &judge.counts, read: counts, sink: &sink, pairs, backlog };
+    Ok(Report::new(&outcome, &names, evidence, unreadable))
+}
+
+/// A first reading.
+struct Reading {
+    judge: Judge,
+    /// The first lines that are no records.
+    unreadable: Vec<UnreadableLine>,
+    counts: mortarmq_history::Counts,
+}
+
+/// Reads everything once; nothing, if it must be read again with everything kept.
+fn read(
+    mut reader: Reader,
+    options: &Options,
+    keeps_all: bool,
+    progress: &mut dyn FnMut(Progress),
+) -> Result<Option<Reading>, ReadError> {
+    let keep_finished = if keeps_all { usize::MAX } else { options.keep_finished };
+    let mut judge = Judge::new(Context::new(Options { keep_finished, ..options.clone() }), keeps_all);
+    let mut sorter = Sorter::new(keeps_all);
+    let mut unreadable = Vec::new();
+    loop {
+        if sorter.is_full() {
+            progress(progress_of(&reader, false));
+            if !sorter.release(&mut judge) {
+                return Ok(None);
+            }
+        }
+        let Some(line) = reader.next_line()? else { break };
+        match &line.content {
+            Ok(record) => {
+                // A path that becomes known late changes what was judged before.
+                if matches!(record, Record::Run(_)) && sorter.has_released() {
+                    return Ok(None);
+                }
+                sorter.items.extend(take(record, line.at, &mut judge.names, &mut judge.context));
+            }
+            Err(reason) if unreadable.len() < MAX_UNREADABLE_SHOWN => {
+                let reason = reason.to_string();
+                unreadable.push((line.at, reason));
+            }
+            Err(_) => {}
+        }
+    }
+    if !sorter.release_all(&mut judge) || judge.sequences.is_blurred || judge.commit_order.is_blurred {
+        return Ok(None);
+    }
+    progress(progress_of(&reader, false));
+    let shown = unreadable.into_iter().map(|(at, reason)| UnreadableLine { place: reader.name(at), reason });
+    Ok(Some(Reading { judge, unreadable: shown.collect(), counts: reader.counts() }))
+}
+
+/// Reads everything once more, and hands out each record of a message.
+fn read_again(
+    mut reader: Reader,
+    names: &mut Names,
+    each: &mut dyn FnMut(MsgId, &Operation),
+    progress: &mut dyn FnMut(Progress),
+) -> Result<(), ReadError> {
+    // What records say of the whole run is known already.
+    let mut scratch = Context::default();
+    while let Some(line) = reader.next_line()? {
+        let Ok(record) = &line.content else { continue };
+        let item = take(record, line.at, names, &mut scratch);
+        if let Some(Item { msg: Some(msg), content: Content::Operation(operation), .. }) = item {
+            each(msg, &operation);
+        }
+        if reader.counts().records % SORTED_TOGETHER as u64 == 0 {
+            progress(progress_of(&reader, true));
+        }
+    }
+    Ok(())
+}
+
+fn progress_of(reader: &Reader, is_again: bool) -> Progress {
+    Progress {
+        bytes_read: reader.bytes_read(),
+        bytes_total: reader.bytes_total(),
+        records: reader.counts().records,
+        is_again,
+    }
+}
+
+/// Brings records into the order of their answers, as far as they are nearly so already.
+struct Sorter {
+    items: Vec<Item>,
+    released_to: Option<u64>,
+    keeps_all: bool,
+}
+
+impl Sorter {
+    fn new(keeps_all: bool) -> Self {
+        Self { items: Vec::new(), released_to: None, keeps_all }
+    }
+
+    fn is_full(&self) -> bool {
+        !self.keeps_all && self.items.len() >= 2 * SORTED_TOGETHER
+    }
+
+    fn has_released(&self) -> bool {
+        self.released_to.is_some()
+    }
+
+    /// Hands on the earlier half; whether nothing earlier had been missing before.
+    fn release(&mut self, judge: &mut Judge) -> bool {
+        self.items.sort_by_key(Item::order);
+        self.hand_on(SORTED_TOGETHER, judge)
+    }
+
+    fn release_all(&mut self, judge: &mut Judge) -> bool {
+        self.items.sort_by_key(Item::order);
+        self.hand_on(self.items.len(), judge)
+    }
+
+    fn hand_on(&mut self, count: usize, judge: &mut Judge) -> bool {
+        let first = self.items.first().map(|item| item.order().0);
+        let is_late = first.zip(self.released_to).is_some_and(|(first, released_to)| first < released_to);
+        if is_late {
+            return false;
+        }
+        for item in self.items.drain(..count) {
+            self.released_to = Some(item.order().0);
+            judge.take(item);
+        }
+        true
+    }
+}
+
+/// So many records are sorted before they are handed on: more than recorders are ever behind one another.
+const SORTED_TOGETHER: usize = 65_536;
+/// So many unreadable lines are shown; all are counted.
+const MAX_UNREADABLE_SHOWN: usize = 20;

@@ -1,0 +1,187 @@
+//! A pair, (message, path), with all its operations: the unit that is judged.
+
+use crate::context::{Context, PathInfo};
+use crate::operation::{
+    Delivery, MsgId, Name, Operation, Outcome, Position, Publish, Settle, SettleKind, is_brought_back,
+};
+
+/// One message with everything recorded of it.
+#[derive(Debug)]
+pub(crate) struct Case<'a> {
+    pub context: &'a Context,
+    pub msg: MsgId,
+    pub publishes: Vec<&'a Publish>,
+    pub pairs: Vec<Pair<'a>>,
+    /// Whether it was published several times without one producer identity.
+    pub is_ambiguous: bool,
+}
+
+/// One message on one path.
+#[derive(Debug)]
+pub(crate) struct Pair<'a> {
+    pub context: &'a Context,
+    pub msg: MsgId,
+    pub path: Name,
+    pub info: &'a PathInfo,
+    /// In the order in which they arrived; one that was sent again at a resume stands once.
+    pub deliveries: Vec<&'a Delivery>,
+    /// In the order in which they were answered.
+    pub settles: Vec<&'a Settle>,
+    /// Whether its deliveries are certainly of one stored message.
+    pub is_one: bool,
+}
+
+impl<'a> Case<'a> {
+    /// Puts together what was recorded of a message. The operations stand in the order of their answers.
+    pub(crate) fn new(context: &'a Context, msg: MsgId, operations: &'a [Operation]) -> Self {
+        let mut publishes = Vec::new();
+        for operation in operations {
+            if let Operation::Publish(publish) = operation {
+                publishes.push(publish);
+            }
+        }
+        let is_ambiguous = is_ambiguous(&publishes);
+        let mut case = Self { context, msg, publishes, pairs: Vec::new(), is_ambiguous };
+        for operation in operations {
+            if let Operation::Delivery(delivery) = operation {
+                case.add_delivery(delivery);
+            }
+        }
+        for operation in operations {
+            if let Operation::Settle(settle) = operation {
+                case.add_settle(settle);
+            }
+        }
+        case
+    }
+
+    /// Its key, as the first record that has one says.
+    pub(crate) fn key(&self) -> Option<u64> {
+        let delivered = self.pairs.iter().flat_map(|pair| &pair.deliveries).find_map(|delivery| delivery.key);
+        delivered.or_else(|| self.publishes.iter().find_map(|publish| publish.key))
+    }
+
+    /// Its publishes that were answered ok.
+    pub(crate) fn ok_publishes(&self) -> impl Iterator<Item = &'a Publish> {
+        self.publishes.iter().copied().filter(|publish| publish.outcome == Outcome::Ok)
+    }
+
+    fn add_delivery(&mut self, delivery: &'a Delivery) {
+        let is_ambiguous = self.is_ambiguous;
+        let found = self
+            .pairs
+            .iter_mut()
+            .find(|pair| pair.path == delivery.path && (!is_ambiguous || pair.position() == delivery.position));
+        let pair = match found {
+            Some(pair) => pair,
+            None => {
+                let is_one = !is_ambiguous || delivery.position.is_some();
+                self.push_pair(delivery.path, is_one)
+            }
+        };
+        let is_sent_again = delivery.id.is_some() && pair.deliveries.iter().any(|known| is_same(known, delivery));
+        if !is_sent_again {
+            pair.deliveries.push(delivery);
+        }
+    }
+
+    /// A settle belongs to the pair that has its delivery; without an id, to every pair of its path.
+    fn add_settle(&mut self, settle: &'a Settle) {
+        let mut on_path = self.pairs.iter().filter(|pair| pair.path == settle.path);
+        if on_path.next().is_none() {
+            self.push_pair(settle.path, !self.is_ambiguous);
+        }
+        let holder = settle
+            .delivery_id
+            .and_then(|id| self.pairs.iter().position(|pair| pair.path == settle.path && pair.find(id).is_some()));
+        match holder {
+            Some(index) => self.pairs[index].settles.push(settle),
+            None => {
+                let several = self.pairs.iter().filter(|pair| pair.path == settle.path).count() > 1;
+                for pair in self.pairs.iter_mut().filter(|pair| pair.path == settle.path) {
+                    pair.settles.push(settle);
+                    pair.is_one &= !several;
+                }
+            }
+        }
+    }
+
+    fn push_pair(&mut self, path: Name, is_one: bool) -> &mut Pair<'a> {
+        let info = self.context.path(path);
+        let (context, msg) = (self.context, self.msg);
+        self.pairs.push(Pair { context, msg, path, info, deliveries: Vec::new(), settles: Vec::new(), is_one });
+        self.pairs.last_mut().expect("one was pushed above")
+    }
+}
+
+impl<'a> Pair<'a> {
+    /// Where its first delivery says that the message stands.
+    pub(crate) fn position(&self) -> Option<Position> {
+        self.deliveries.first().and_then(|delivery| delivery.position)
+    }
+
+    /// The delivery with this id.
+    pub(crate) fn find(&self, id: u64) -> Option<&'a Delivery> {
+        self.deliveries.iter().copied().find(|delivery| delivery.id == Some(id))
+    }
+
+    /// The recorded delivery that another names as the one before it.
+    pub(crate) fn previous(&self, delivery: &Delivery) -> Option<&'a Delivery> {
+        delivery.prev.and_then(|prev| self.find(prev)).filter(|prev| prev.at != delivery.at)
+    }
+
+    /// The latest recorded delivery certainly before another.
+    pub(crate) fn latest_before(&self, delivery: &Delivery) -> Option<&'a Delivery> {
+        let before = self.deliveries.iter().copied().filter(|known| known.span.certainly_before(&delivery.span));
+        before.max_by_key(|known| (known.id, known.span.ret))
+    }
+
+    /// The delivery whose lease a later one followed: the one it names, else the latest before it.
+    pub(crate) fn followed(&self, delivery: &Delivery) -> Option<&'a Delivery> {
+        match delivery.prev {
+            Some(_) => self.previous(delivery),
+            None => self.latest_before(delivery),
+        }
+    }
+
+    /// The settles that name a delivery. One without an id names every delivery called before it was answered.
+    pub(crate) fn settles_of<'b>(&'b self, delivery: &'b Delivery) -> impl Iterator<Item = &'a Settle> + 'b {
+        self.settles.iter().copied().filter(move |settle| names(settle, delivery))
+    }
+
+    /// Whether an ack, ok or unknown, or a nack to the dead letters finished it.
+    pub(crate) fn is_finished(&self) -> bool {
+        self.settles.iter().any(|settle| settle.may_ack() || settle.may_kill())
+    }
+
+    /// How many deliveries an operator brought back.
+    pub(crate) fn brought_back(&self) -> usize {
+        self.deliveries.iter().filter(|delivery| is_brought_back(delivery.cause)).count()
+    }
+}
+
+/// Whether a settle names a delivery.
+pub(crate) fn names(settle: &Settle, delivery: &Delivery) -> bool {
+    match (settle.delivery_id, delivery.id) {
+        (Some(named), Some(id)) => named == id,
+        _ => delivery.span.call < settle.span.ret,
+    }
+}
+
+/// Whether a settle ends a lease: everything but an extend.
+pub(crate) fn is_end(settle: &Settle) -> bool {
+    !matches!(settle.kind, SettleKind::Extend(_))
+}
+
+/// Whether two records are one delivery, sent again to the same client.
+fn is_same(known: &Delivery, delivery: &Delivery) -> bool {
+    (known.id, known.client, known.attempt, known.prev)
+        == (delivery.id, delivery.client, delivery.attempt, delivery.prev)
+}
+
+/// Whether a message may be stored more than once without anything being wrong.
+fn is_ambiguous(publishes: &[&Publish]) -> bool {
+    let mut taken = publishes.iter().filter(|publish| publish.outcome != Outcome::Refused);
+    let Some(first) = taken.next() else { return false };
+    taken.any(|publish| first.identity.is_none() || publish.identity != first.identity)
+}

@@ -1,0 +1,141 @@
+//! `false-cause`: a delivery says why it was made, and the records show that this cannot be why.
+//!
+//! # Source
+//! P7: every delivery after the first names its cause.
+
+use super::Rule;
+use crate::finding::{Found, Sink};
+use crate::lease::{LeaseEnd, lease_end};
+use crate::operation::{Cause, Delivery, NackTo, OperateKind, SettleKind};
+use crate::pair::{Case, Pair};
+
+/// Judges one message.
+pub(crate) fn judge(case: &Case<'_>, sink: &mut Sink) {
+    let key = case.key();
+    for pair in case.pairs.iter().filter(|pair| pair.is_one) {
+        for delivery in &pair.deliveries {
+            match delivery.cause {
+                None | Some(Cause::First) => {}
+                Some(cause) => judge_cause(pair, delivery, cause, key, sink),
+            }
+        }
+    }
+}
+
+/// Whether a cause holds.
+enum Answer {
+    May,
+    False(&'static str),
+    NotKnown,
+}
+
+fn judge_cause(pair: &Pair<'_>, delivery: &Delivery, cause: Cause, key: Option<u64>, sink: &mut Sink) {
+    let answer = match cause {
+        Cause::First => Answer::May,
+        Cause::LeaseExpired => lease_expired(pair, delivery),
+        Cause::Nacked => nacked(pair, delivery),
+        Cause::Redriven | Cause::Replayed | Cause::Released | Cause::ConsumerLost if !pair.context.is_complete => {
+            // An operator's record, or another message's, that is read later may still justify it.
+            sink.is_open = true;
+            Answer::NotKnown
+        }
+        Cause::Redriven | Cause::Replayed | Cause::Released | Cause::ConsumerLost if !pair.context.has_operates() => {
+            Answer::NotKnown
+        }
+        Cause::Redriven => operated(pair, delivery, OperateKind::Redrive, "Nobody redrove it."),
+        Cause::Replayed => operated(pair, delivery, OperateKind::Replay, "Nobody moved the path back."),
+        Cause::Released => released(pair, delivery, key),
+        Cause::ConsumerLost => consumer_lost(pair, delivery),
+    };
+    match answer {
+        Answer::May => sink.judged(Rule::FalseCause),
+        Answer::NotKnown => sink.not_judged(Rule::FalseCause),
+        Answer::False(why) => {
+            sink.judged(Rule::FalseCause);
+            let text = format!("The cause is given as {}. {why}", cause.word());
+            let found = Found::new(Rule::FalseCause, text).of(pair.msg).on(pair.path);
+            let followed = pair.followed(delivery);
+            let settles = followed.into_iter().flat_map(|followed| pair.settles_of(followed).map(|settle| settle.at));
+            sink.found(found.by(settles).by(followed.map(|followed| followed.at)).by([delivery.at]));
+        }
+    }
+}
+
+fn lease_expired(pair: &Pair<'_>, delivery: &Delivery) -> Answer {
+    let Some(followed) = pair.followed(delivery) else { return Answer::NotKnown };
+    match lease_end(pair, followed) {
+        LeaseEnd::NotKnown => Answer::NotKnown,
+        LeaseEnd::Shown => Answer::May,
+        LeaseEnd::AtLeast(end) if delivery.span.ret < end => {
+            Answer::False("The lease before it certainly had not run out.")
+        }
+        LeaseEnd::AtLeast(_) => Answer::May,
+    }
+}
+
+fn nacked(pair: &Pair<'_>, delivery: &Delivery) -> Answer {
+    let is_nack = |kind| matches!(kind, SettleKind::Nack(NackTo::Retry | NackTo::Dead));
+    let followed = pair.followed(delivery);
+    if delivery.prev.is_none() && followed.is_none() {
+        return Answer::NotKnown;
+    }
+    let has_nack = pair.settles.iter().any(|settle| {
+        let is_of_it = match (settle.delivery_id, delivery.prev, followed) {
+            (Some(named), Some(prev), _) => named == prev,
+            (_, _, Some(followed)) => crate::pair::names(settle, followed),
+            _ => settle.delivery_id.is_none(),
+        };
+        is_nack(settle.kind) && settle.may_hold() && is_of_it && settle.span.may_precede(&delivery.span)
+    });
+    if has_nack { Answer::May } else { Answer::False("Nobody nacked the delivery before it.") }
+}
+
+fn operated(pair: &Pair<'_>, delivery: &Delivery, kind: OperateKind, why: &'static str) -> Answer {
+    let mut acts = pair.context.operates(kind, pair.path, pair.msg);
+    if acts.any(|operate| operate.span.may_precede(&delivery.span)) { Answer::May } else { Answer::False(why) }
+}
+
+fn released(pair: &Pair<'_>, delivery: &Delivery, key: Option<u64>) -> Answer {
+    let followed = pair.followed(delivery);
+    let is_given_back = pair.settles.iter().any(|settle| {
+        settle.kind == SettleKind::Nack(NackTo::Release)
+            && settle.may_hold()
+            && settle.span.may_precede(&delivery.span)
+            && (settle.delivery_id.is_none() || settle.delivery_id == delivery.prev || delivery.prev.is_none())
+    });
+    if is_given_back || is_gone(pair, followed, delivery, &[OperateKind::Leave, OperateKind::Revoke]) {
+        return Answer::May;
+    }
+    // What never arrived came to nobody knows whom, with nobody knows what.
+    let Some(followed) = followed else { return Answer::NotKnown };
+    let is_behind_failed = key.is_some_and(|key| pair.context.has_failed_before(key, followed));
+    if is_behind_failed {
+        return Answer::May;
+    }
+    Answer::False("Nobody gave it back or left, and no earlier message of its key failed in the same Deliver.")
+}
+
+fn consumer_lost(pair: &Pair<'_>, delivery: &Delivery) -> Answer {
+    let followed = pair.followed(delivery);
+    let since = followed.or_else(|| pair.latest_before(delivery)).map_or(0, |followed| followed.span.call);
+    let is_fault = pair.context.has_fault_between(since, delivery.span.ret);
+    if is_fault || is_gone(pair, followed, delivery, &[OperateKind::Leave]) {
+        return Answer::May;
+    }
+    Answer::False("No consumer left, and nothing was made to fail meanwhile.")
+}
+
+/// Whether the consumer that held it, or any if that is not known, left or lost it before this delivery.
+fn is_gone(pair: &Pair<'_>, followed: Option<&Delivery>, delivery: &Delivery, kinds: &[OperateKind]) -> bool {
+    kinds.iter().any(|kind| {
+        pair.context.operates(*kind, pair.path, pair.msg).any(|operate| {
+            let is_holder = match (operate.client, followed) {
+                (Some(client), Some(followed)) => client == followed.client,
+                (None, _) | (_, None) => true,
+            };
+            is_holder
+                && operate.span.may_precede(&delivery.span)
+                && followed.is_none_or(|followed| followed.span.may_precede(&operate.span))
+        })
+    })
+}
