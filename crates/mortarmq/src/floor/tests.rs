@@ -1,6 +1,6 @@
 //! The floors, asked by the client that asks the broker.
 
-use mortarmq_client::{Client, ClientOptions, ConsumerOptions, ErrorCode, Message, ProducerOptions, SettleOutcome};
+use mortarmq_client::{Client, ClientOptions, ConsumerOptions, ErrorCode, Message, ProducerOptions, TopicOptions};
 
 use super::{Floor, Kind};
 
@@ -15,7 +15,7 @@ async fn serves_a_client(kind: Kind) {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let floor = Floor::start(kind, folder.path()).await.expect("a port");
     let client = client(&floor).await;
-    let made = client.declare_topic("orders", 4, "").await.expect("a topic");
+    let made = client.declare_topic("orders", TopicOptions::partitions(4)).await.expect("a topic");
     assert!(!made.existed && made.partitions == 4);
     let producer = client.producer("orders", ProducerOptions::default()).await.expect("the topic is there");
     producer.publish(Message::of(b"before anybody subscribed")).await.expect("stored");
@@ -27,11 +27,10 @@ async fn serves_a_client(kind: Kind) {
     let stored = producer.publish_batch(&batch).await.expect("stored");
     assert_eq!(stored.len(), 9);
     assert!(stored.iter().zip(2..).all(|(one, after)| one.seq.get() == first.seq.get() + after - 1));
-    let settler = consumer.settler();
     for number in 0..10 {
         let delivery = consumer.next().await.expect("open").expect("a message");
         assert_eq!(delivery.value, number.to_string());
-        assert_eq!(settler.ack(&delivery).await.expect("answered"), SettleOutcome::Done);
+        delivery.ack().await.expect("confirmed");
     }
     consumer.close().await.expect("it leaves");
     assert!(client.delete_topic("orders").await.expect("answered"));
@@ -56,7 +55,7 @@ async fn messages_go_to_subscribers_in_turn_and_never_beyond_their_window() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let floor = Floor::start(Kind::Commit, folder.path()).await.expect("a port");
     let (left, right) = (client(&floor).await, client(&floor).await);
-    left.declare_topic("orders", 1, "").await.expect("a topic");
+    left.declare_topic("orders", TopicOptions::partitions(1)).await.expect("a topic");
     let options = || ConsumerOptions { credit_messages: Some(2), ..ConsumerOptions::default() };
     let mut first = left.consumer("orders", "bench", options()).await.expect("subscribed");
     let mut second = right.consumer("orders", "bench", options()).await.expect("subscribed");
