@@ -305,22 +305,20 @@ pub enum JournalError {
 impl JournalError {
     /// For `map_err` after a call to the disk.
     fn io(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
-        let path = path.to_path_buf();
-        move |source| Self::Io { doing, path, source }
+        move |source| Self::Io { doing, path: path.to_path_buf(), source }
     }
 
     /// For `map_err` after a call to the disk that asked for room, and that concerned nothing durable.
     fn io_or_full(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
-        let path = path.to_path_buf();
         move |source| {
+            let path = path.to_path_buf();
             if is_full(&source) { Self::DiskFull { path } } else { Self::Io { doing, path, source } }
         }
     }
 
     /// For `map_err` after a read at an offset.
     fn unreadable(path: &Path, offset: u64) -> impl FnOnce(io::Error) -> Self {
-        let path = path.to_path_buf();
-        move |source| Self::Unreadable { path, offset, source }
+        move |source| Self::Unreadable { path: path.to_path_buf(), offset, source }
     }
 
     fn rotten(path: &Path, offset: u64, what: impl Into<String>) -> Self {

@@ -174,7 +174,8 @@ impl SegmentReader {
         limit: Limit,
     ) -> Result<Vec<StoredRecord>, ReadError> {
         let identity = FileIdentity { topic, partition, kind: Kind::Segment, number: segment.first_seq.get() };
-        let path = self.shared.path(&identity);
+        // Made only to say what is wrong: it costs more than reading a few records.
+        let path = || self.shared.path(&identity);
         // One line more than asked for: where it begins, the last record asked for ends.
         let lines = match self.read_lines((topic, partition), segment, from, segment.end_seq.min(to.next())) {
             Ok(lines) => lines,
@@ -197,7 +198,11 @@ impl SegmentReader {
             },
         };
         if start < FILE_HEADER_BYTES as u64 || end <= start || end > segment.bytes {
-            return Err(ReadError::Corrupt { path, offset: start, what: "the index points outside the segment" });
+            return Err(ReadError::Corrupt {
+                path: path(),
+                offset: start,
+                what: "the index points outside the segment",
+            });
         }
         let mut bytes = vec![0; (end - start) as usize];
         let file = self.shared.open(identity)?;
@@ -206,7 +211,7 @@ impl SegmentReader {
             Err(_) if to > from.next() => {
                 return self.read_stretch((topic, partition), segment, from, from.next(), limit);
             }
-            read => read.map_err(|source| read_error(&path, start, source))?,
+            read => read.map_err(|source| read_error(&path(), start, source))?,
         }
         let mut rest = Bytes::from(bytes);
         let mut records = Vec::new();
@@ -216,7 +221,7 @@ impl SegmentReader {
             match split_record(&mut rest, seq, topic, partition) {
                 Ok(record) => records.push(record),
                 Err(_) if !records.is_empty() => break,
-                Err(what) => return Err(ReadError::Corrupt { path, offset, what }),
+                Err(what) => return Err(ReadError::Corrupt { path: path(), offset, what }),
             }
             seq = seq.next();
         }
@@ -245,13 +250,13 @@ impl SegmentReader {
         if !limit.first_always && end - offset > limit.bytes {
             return Ok(Vec::new());
         }
-        let path = self.shared.path(&identity);
+        let path = || self.shared.path(&identity);
         let mut bytes = vec![0; (end - offset) as usize];
         let file = self.shared.open(identity)?;
-        file.read_exact_at(&mut bytes, offset).map_err(|source| read_error(&path, offset, source))?;
+        file.read_exact_at(&mut bytes, offset).map_err(|source| read_error(&path(), offset, source))?;
         split_record(&mut Bytes::from(bytes), seq, topic, partition)
             .map(|record| vec![record])
-            .map_err(|what| ReadError::Corrupt { path, offset, what })
+            .map_err(|what| ReadError::Corrupt { path: path(), offset, what })
     }
 
     /// The nearest record before one whose place the index still tells; else the segment's first.
@@ -273,14 +278,14 @@ impl SegmentReader {
 
     /// Where a record ends, by its own header.
     fn end_by_position(&self, identity: FileIdentity, start: u64) -> Result<u64, ReadError> {
-        let path = self.shared.path(&identity);
+        let path = || self.shared.path(&identity);
         let mut header = [0; POSITION_BYTES];
         let file = self.shared.open(identity)?;
-        file.read_exact_at(&mut header, start).map_err(|source| read_error(&path, start, source))?;
+        file.read_exact_at(&mut header, start).map_err(|source| read_error(&path(), start, source))?;
         let position = PositionHeader::parse(&header, identity.topic, identity.partition);
         position
             .map(|position| start + POSITION_BYTES as u64 + u64::from(position.record_bytes))
-            .ok_or(ReadError::Corrupt { path, offset: start, what: "the position fails its checksum" })
+            .ok_or_else(|| ReadError::Corrupt { path: path(), offset: start, what: "the position fails its checksum" })
     }
 
     /// Reads index lines of one segment. Those before a damaged one are returned.
@@ -292,7 +297,7 @@ impl SegmentReader {
         to: Seq,
     ) -> Result<Vec<IndexLine>, ReadError> {
         let identity = FileIdentity { topic, partition, kind: Kind::Index, number: segment.first_seq.get() };
-        let path = self.shared.path(&identity);
+        let path = || self.shared.path(&identity);
         let line_bytes = INDEX_ENTRY_BYTES as u64;
         let start = FILE_HEADER_BYTES as u64 + from.above(segment.first_seq) * line_bytes;
         let mut bytes = vec![0; (to.above(from) * line_bytes) as usize];
@@ -300,7 +305,7 @@ impl SegmentReader {
         match file.read_exact_at(&mut bytes, start) {
             // As for records.
             Err(_) if to > from.next() => return self.read_lines((topic, partition), segment, from, from.next()),
-            read => read.map_err(|source| read_error(&path, start, source))?,
+            read => read.map_err(|source| read_error(&path(), start, source))?,
         }
         let mut lines = Vec::with_capacity(bytes.len() / INDEX_ENTRY_BYTES);
         for (line, seq) in bytes.chunks_exact(INDEX_ENTRY_BYTES).zip(from.get()..) {
@@ -309,7 +314,7 @@ impl SegmentReader {
                 None if !lines.is_empty() => break,
                 None => {
                     let what = "the index entry fails its checksum";
-                    return Err(ReadError::Corrupt { path, offset: start, what });
+                    return Err(ReadError::Corrupt { path: path(), offset: start, what });
                 }
             }
         }

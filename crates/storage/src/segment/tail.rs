@@ -1,7 +1,6 @@
 //! The end of a file that is being written: what is on disk, and what still waits in memory.
 
 use std::io;
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::FlushError;
@@ -85,9 +84,10 @@ impl Tail {
     }
 }
 
+/// Makes the error of a write. The name is made only then: it costs more than the rest of a small write.
 fn failed_write(doing: &'static str, shared: &Shared, identity: FileIdentity) -> impl FnOnce(io::Error) -> FlushError {
-    let path: PathBuf = shared.path(&identity);
     move |source| {
+        let path = shared.path(&identity);
         if is_full(&source) { FlushError::DiskFull { path } } else { FlushError::Io { doing, path, source } }
     }
 }

@@ -93,6 +93,7 @@ async fn one(mut consumer: Consumer, plan: Plan, left: Arc<AtomicU64>) -> Result
 async fn first(open: &mut VecDeque<(Instant, SettleReceipt)>) -> Result<Instant, Failure> {
     let (begun, receipt) = open.front_mut().expect("the caller has looked");
     let begun = *begun;
+    // One that was lost meanwhile was answered all the same.
     session::is_settled(receipt.await)?;
     open.pop_front();
     Ok(begun)
