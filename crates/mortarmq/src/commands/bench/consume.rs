@@ -93,7 +93,7 @@ async fn one(mut consumer: Consumer, plan: Plan, left: Arc<AtomicU64>) -> Result
 async fn first(open: &mut VecDeque<(Instant, SettleReceipt)>) -> Result<Instant, Failure> {
     let (begun, receipt) = open.front_mut().expect("the caller has looked");
     let begun = *begun;
-    receipt.await.map_err(|error| session::failure(&error))?;
+    session::is_settled(receipt.await)?;
     open.pop_front();
     Ok(begun)
 }

@@ -62,6 +62,10 @@ fn takes(kind: Kind) -> String {
         Kind::Number(low, high) => format!("A number, {low} to {high}"),
         Kind::Bytes(..) => "Bytes, or as 64MiB".to_owned(),
         Kind::Address => "Where to listen".to_owned(),
+        Kind::AddressOrOff => "Where to listen; off: nowhere".to_owned(),
+        Kind::Origins => {
+            "JSON: origins of pages that may connect, such as [\"https://shop.example\", \"loopback\"]".to_owned()
+        }
         Kind::Path => "A folder".to_owned(),
         Kind::File => "A file; none: without".to_owned(),
         Kind::Flag => "true or false".to_owned(),
@@ -74,11 +78,11 @@ const fn value_name(kind: Kind) -> &'static str {
     match kind {
         Kind::Number(..) => "N",
         Kind::Bytes(..) => "BYTES",
-        Kind::Address => "HOST:PORT",
+        Kind::Address | Kind::AddressOrOff => "HOST:PORT",
         Kind::Path => "DIR",
         Kind::File => "FILE",
         Kind::Flag => "BOOL",
         Kind::Word(..) => "WORD",
-        Kind::Tokens => "JSON",
+        Kind::Tokens | Kind::Origins => "JSON",
     }
 }
