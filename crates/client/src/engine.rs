@@ -356,7 +356,7 @@ impl Engine {
             line.disconnected(&mut self.effects);
         }
         for subscription in self.subscriptions.values_mut() {
-            subscription.disconnected();
+            subscription.disconnected(&mut self.effects);
         }
         for call in self.calls.values_mut() {
             call.disconnected();

@@ -69,11 +69,12 @@ pub(crate) enum What {
 }
 
 /// What is kept of a publish until it is answered.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct PublishNote {
     /// Its place in its batch.
     at: usize,
-    call_ns: u64,
+    /// When it was asked for, or asked for again.
+    pub(crate) call_ns: u64,
     pub(crate) msg: Arc<str>,
     pub(crate) key: Bytes,
     pub(crate) hash: String,

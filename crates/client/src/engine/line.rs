@@ -253,6 +253,9 @@ impl Line {
     /// The connection is gone, and with it the answers to all that is in flight.
     pub(crate) fn disconnected(&mut self, effects: &mut Effects) {
         for entry in &mut self.entries {
+            if entry.is_in_flight {
+                tell_lost(self.scribe.as_ref(), entry, self.producer_id, effects);
+            }
             entry.may_be_stored |= entry.is_in_flight;
             entry.is_in_flight = false;
         }
@@ -456,6 +459,15 @@ fn tell(
     if let Some(scribe) = scribe {
         effects.tell(scribe.published(std::mem::take(&mut entry.notes), producer_id, entry.number, result));
     }
+}
+
+/// Tells a history that an attempt was not answered. The next one is a call of its own: the index that its answer rests on
+/// says nothing of when this one took effect.
+fn tell_lost(scribe: Option<&Scribe>, entry: &mut Entry, producer_id: u64, effects: &mut Effects) {
+    let Some(scribe) = scribe else { return };
+    effects.tell(scribe.published(entry.notes.clone(), producer_id, entry.number, Err(Outcome::Unknown)));
+    let now_ns = scribe.now_ns();
+    entry.notes.iter_mut().for_each(|note| note.call_ns = now_ns);
 }
 
 impl Reply {

@@ -7,10 +7,10 @@ use bytes::{Bytes, BytesMut};
 use mortarmq_types::{DeliveryId, Partition, Seq};
 use mortarmq_wire::frame::MAX_BATCH_ITEMS;
 use mortarmq_wire::ops::{Settle, SettleItem, SettleKind};
-use mortarmq_wire::{EncodeError, List};
+use mortarmq_wire::{EncodeError, List, Outcome};
 use tokio::sync::oneshot;
 
-use super::effects::SettleResult;
+use super::effects::{Effects, SettleResult};
 use crate::delivery::Delivery;
 use crate::recording::Scribe;
 
@@ -115,9 +115,17 @@ impl Settles {
         }
     }
 
-    /// No answer will come on this connection any more: all of it is sent again on the next.
-    pub(crate) fn disconnected(&mut self) {
-        let items = self.take_in_flight();
+    /// No answer will come on this connection any more: all of it is sent again on the next. A history has the lost attempt as
+    /// a call of its own: the index that the next one's answer rests on says nothing of when this one took effect.
+    pub(crate) fn disconnected(&mut self, effects: &mut Effects) {
+        let mut items = self.take_in_flight();
+        if let Some(scribe) = &self.scribe {
+            let now_ns = scribe.now_ns();
+            for item in &mut items {
+                effects.tell(scribe.settled(item, None, Err(Outcome::Unknown)));
+                item.call_ns = now_ns;
+            }
+        }
         self.put_back(items.into_iter());
     }
 

@@ -297,12 +297,12 @@ impl Subscription {
         effects.wake(&self.ready);
     }
 
-    pub(crate) fn disconnected(&mut self) {
+    pub(crate) fn disconnected(&mut self, effects: &mut Effects) {
         self.topic.disconnected();
         self.member = None;
         self.is_requested = false;
         self.heartbeat_at = None;
-        self.settles.disconnected();
+        self.settles.disconnected(effects);
         if let Some(pull) = &mut self.pull {
             pull.is_sent = false;
         }

@@ -72,7 +72,7 @@ async fn publishes_are_recorded_with_what_became_of_them() {
     soon("the end", receipt).await.unwrap_err();
 
     let records = records(&file, recorder);
-    assert_eq!(records.len(), 5, "what has no id is left out: {records:?}");
+    assert!(records.iter().all(|record| record["msg"] != "no id"), "what has no id is left out: {records:?}");
     let [first] = of(&records, "publish", "m1")[..] else { panic!("{records:?}") };
     assert!(before <= number(first, "call") && number(first, "call") <= number(first, "ret"));
     assert!(number(first, "ret") <= between);
@@ -85,8 +85,13 @@ async fn publishes_are_recorded_with_what_became_of_them() {
     let refused = of(&records, "publish", "m2")[0];
     assert_eq!(fields(refused, ["outcome", "seq", "commit"]), [&Value::from("refused"), &Value::Null, &Value::Null]);
     assert!(refused["ret"].is_u64(), "it is over");
-    let repeated = of(&records, "publish", "m3")[0];
+    // The lost attempt may have been stored before the index that the answer to the repeat rests on.
+    let [lost, repeated] = of(&records, "publish", "m3")[..] else { panic!("{records:?}") };
+    assert_eq!(fields(lost, ["outcome", "ret"]), [&Value::from("unknown"), &Value::Null]);
     assert_eq!(fields(repeated, ["outcome", "dedup"]), [&Value::from("ok"), &Value::from(true)]);
+    assert!(number(lost, "call") < number(repeated, "call"));
+    let identity = ["producer_id", "producer_seq", "hash"];
+    assert_eq!(fields(lost, identity), fields(repeated, identity));
     let batched = of(&records, "publish", "m4")[0];
     assert_eq!(number(batched, "producer_seq"), 4, "the refused one used up no number; it is the second of its batch");
     let never = of(&records, "publish", "m5")[0];
@@ -160,6 +165,8 @@ async fn a_consumer_whose_broker_is_gone_leaves_an_open_leave_and_open_settles()
     for record in records.iter().filter(|record| record["op"] != "deliver") {
         assert_eq!(fields(record, ["outcome", "ret"]), [&Value::from("unknown"), &Value::Null], "{record}");
     }
-    let ops: Vec<&Value> = records.iter().map(|record| &record["op"]).collect();
+    let mut ops: Vec<&Value> = records.iter().map(|record| &record["op"]).collect();
+    // Each attempt that was not answered is a call of its own.
+    ops.dedup();
     assert_eq!(ops, ["deliver", "ack", "operate"]);
 }

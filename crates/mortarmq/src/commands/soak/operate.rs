@@ -71,10 +71,13 @@ pub(super) async fn run(ground: Ground, limit: Duration) {
     }
 }
 
+/// One at a time: the answer to many rests on the index of the last, and the first may be delivered again before it.
 fn redrive(ground: &Ground) {
-    let body = json!({"action": "redrive", "limit": REDRIVE_LIMIT});
+    let body = json!({"action": "redrive", "limit": 1});
     let [billing, audit] = [BILLING, AUDIT].map(|group| ground.path(group));
-    operate(ground, OperateKind::Redrive, &[&billing, &audit], "dlq", &body);
+    for _ in 0..REDRIVES {
+        operate(ground, OperateKind::Redrive, &[&billing, &audit], "dlq", &body);
+    }
 }
 
 fn purge(ground: &Ground) {
@@ -120,4 +123,4 @@ pub(super) fn books(ground: &Ground) -> Result<Balance, Failure> {
 
 const SCRAPE_EVERY: Duration = Duration::from_millis(100);
 const REDRIVE_EVERY: Duration = Duration::from_millis(700);
-const REDRIVE_LIMIT: u32 = 50;
+const REDRIVES: u32 = 10;
