@@ -61,7 +61,7 @@ impl Source {
         if metadata.is_dir() {
             return Err(io::Error::from(io::ErrorKind::IsADirectory));
         }
-        let total_bytes = metadata.is_file().then(|| metadata.len());
+        let total_bytes = metadata.is_file().then_some(metadata.len());
         Ok(Self { total_bytes, ..Self::from_reader(path, file)? })
     }
 
