@@ -69,8 +69,8 @@ async fn soak(args: &Args) -> Result<(), Failure> {
     note(format_args!("seed {seed}"));
     let (node, server, admin) = match &args.server {
         Some(server) => {
-            let (token, tls) = (args.admin.token.clone(), args.admin.tls.clone());
-            (None, ServerArgs { server: server.clone(), token, tls }, args.admin.clone())
+            let AdminArgs { token, tls, context, .. } = args.admin.clone();
+            (None, ServerArgs { server: server.clone(), token, tls, context }, args.admin.clone())
         }
         None => {
             let node = ChildNode::start(&folder.path().join("data"))?;
