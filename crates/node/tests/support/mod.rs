@@ -199,8 +199,7 @@ impl Rig {
         if let Some(bytes) = recovery.segment_max_bytes() {
             segments.set_segment_bytes(bytes);
         }
-        let membership = recovery.membership();
-        let journal_options = options.journal();
+        let (membership, journal_options) = (recovery.membership(), options.journal());
         let mut on_batch = |batch| {
             let work = recovery.handle_batch(batch).map_err(|error| RecoverStop { reason: error.to_string() })?;
             let taken = take(&mut segments, work);

@@ -191,6 +191,22 @@ fn rule_9_p3_at_the_bound_what_is_new_is_refused_by_name_and_nothing_inside_its_
 }
 
 #[test]
+fn p3_a_shorter_idle_time_of_producers_counts_from_its_change_on() {
+    let mut bench = Bench { shard: Shard::default(), time_ms: 1000 };
+    let settings = SettingsPatch { values: vec![(Setting::Partitions, 1)] };
+    bench.run(&[Command::CreateTopic(CreateTopic { name: "orders".to_owned(), settings })]);
+    assert_eq!(bench.publish_once("", (5, 1), b"x"), stored(1, false));
+    bench.time_ms += 700_000;
+    assert_eq!(bench.publish_once("", (6, 1), b"x"), stored(2, false));
+    assert_eq!(bench.publish_once("", (5, 1), b"x"), stored(1, true), "a day, unless told otherwise");
+    bench.run(&[Command::ChangeDefaults(DefaultsPatch { values: vec![(DefaultKey::ProducerIdleMs, 600_000)] })]);
+    bench.time_ms += 700_000;
+    assert_eq!(bench.publish_once("", (6, 2), b"x"), stored(3, false));
+    let expired = Refusal::SeqExpired { found: ProducerSeq::new(2) };
+    assert_eq!(bench.publish_once("", (5, 2), b"x"), Outcome::Refused(expired), "it was idle for longer than that");
+}
+
+#[test]
 fn rule_9_at_the_bound_facts_go_first_and_a_path_passes_nothing_over_and_settles_go_on() {
     let mut bench = Bench::ready();
     bench.run(&[Command::SetDefaults(Defaults { state_entries_max: 12, ..Defaults::BUILD })]);
