@@ -12,13 +12,13 @@ use crate::connection::{self, Dialer};
 use crate::consumer::Consumer;
 use crate::engine::{CallAnswer, Settings, Shared};
 use crate::errors::ClientError;
-use crate::options::{ClientOptions, ConsumerOptions, ProducerOptions};
+use crate::options::{ClientOptions, ConsumerOptions, ProducerOptions, TopicOptions};
 use crate::producer::Producer;
 
 /// A client of a broker: one connection, opened again whenever it is lost. Clones share it.
 ///
 /// Whatever was asked over a lost connection is asked again over the next, until it is answered. When the last handle
-/// of a client is dropped ([`Client`], [`Producer`], [`Consumer`], `Settler`), what is under way is still seen
+/// of a client is dropped ([`Client`], [`Producer`], [`Consumer`]), what is under way is still seen
 /// through, as long as the connection holds.
 ///
 /// Must be used inside a tokio runtime.
@@ -97,7 +97,7 @@ impl Client {
     /// [`give_up_after`](crate::ReconnectOptions::give_up_after) if that is set. With TLS also: its CAs cannot be used, or
     /// no server shows a certificate of theirs.
     pub async fn connect(options: ClientOptions) -> Result<Self, ClientError> {
-        let shared = Arc::new(Shared::new(options.reconnect.clone()));
+        let shared = Arc::new(Shared::new(options.reconnect.clone(), options.observed()));
         let mut dialer = Dialer::new(options)?;
         let connected = dialer.connect().await?;
         let handle = Handle { shared: Arc::clone(&shared) };
@@ -105,19 +105,14 @@ impl Client {
         Ok(Self { handle: Arc::new(handle) })
     }
 
-    /// Creates a topic, or finds it. `partitions` 0 is the cluster's default; `options_json` an object of topic
-    /// settings, empty for none.
+    /// Creates a topic, or finds it.
     ///
     /// # Errors
     /// Among others a forbidden name, and a topic of that name with other settings.
-    pub async fn declare_topic(
-        &self,
-        name: &str,
-        partitions: u16,
-        options_json: &str,
-    ) -> Result<TopicInfo, ClientError> {
+    pub async fn declare_topic(&self, name: &str, options: TopicOptions) -> Result<TopicInfo, ClientError> {
+        let TopicOptions { partitions, options_json } = &options;
         let request =
-            Declare { topic: name, partition_count: partitions, delete: false, options: options_json.as_bytes() };
+            Declare { topic: name, partition_count: *partitions, delete: false, options: options_json.as_bytes() };
         let answer = self.declare(&request).await?;
         let ok = DeclareOk::decode(&answer.result).map_err(bad_answer(Op::Declare))?;
         Ok(TopicInfo {
@@ -163,7 +158,7 @@ impl Client {
         let (line, window) = self.handle.shared.with(|engine| engine.open_line(topic, &options, opened))?;
         // Made before the wait, so that the line goes when the wait is cancelled.
         let producer = Producer::new(Arc::clone(&self.handle), line, window);
-        open.await.unwrap_or_else(|_| Err(closed()))?;
+        open.await.unwrap_or_else(|_| Err(closed(Outcome::Unknown)))?;
         Ok(producer)
     }
 
@@ -174,9 +169,11 @@ impl Client {
     pub async fn consumer(&self, topic: &str, group: &str, options: ConsumerOptions) -> Result<Consumer, ClientError> {
         let (opened, open) = oneshot::channel();
         let settings = Settings::new(group, options);
-        let (id, ready) = self.handle.shared.with(|engine| engine.open_subscription(topic, settings, opened))?;
+        let shared = Arc::downgrade(&self.handle.shared);
+        let (id, ready) =
+            self.handle.shared.with(|engine| engine.open_subscription(topic, settings, shared, opened))?;
         let consumer = Consumer::new(Arc::clone(&self.handle), id, ready);
-        open.await.unwrap_or_else(|_| Err(closed()))?;
+        open.await.unwrap_or_else(|_| Err(closed(Outcome::Unknown)))?;
         Ok(consumer)
     }
 
@@ -198,7 +195,7 @@ impl Client {
     async fn call(&self, op: Op, frame: BytesMut) -> Result<CallAnswer, ClientError> {
         let (reply, answer) = oneshot::channel();
         self.handle.shared.with(|engine| engine.call(op, frame.freeze(), reply))?;
-        answer.await.unwrap_or_else(|_| Err(closed()))
+        answer.await.unwrap_or_else(|_| Err(closed(Outcome::Unknown)))
     }
 }
 
@@ -220,8 +217,8 @@ impl Metadata {
 }
 
 /// What is told when the connection task is gone without an answer, which its own end prevents.
-pub(crate) const fn closed() -> ClientError {
-    ClientError::Closed { outcome: Outcome::Unknown }
+pub(crate) const fn closed(outcome: Outcome) -> ClientError {
+    ClientError::Closed { outcome }
 }
 
 fn bad_answer(op: Op) -> impl FnOnce(DecodeError) -> ClientError {

@@ -107,12 +107,17 @@ impl Dialer {
         }
     }
 
+    /// The server that is tried, or was tried last with success.
+    fn server(&self) -> &str {
+        &self.options.servers[self.next_server % self.options.servers.len()]
+    }
+
     /// Tries each server once. Refused only if every one of them refuses; else the last other reason.
     async fn round(&mut self) -> Result<Connected, DialError> {
         let mut refused = None;
         let mut failed = None;
         for _ in 0..self.options.servers.len() {
-            let server = &self.options.servers[self.next_server % self.options.servers.len()];
+            let server = self.server();
             let opening = open(server, &self.options, self.connector.as_ref());
             let error = match timeout(self.options.connect_timeout, opening).await {
                 Ok(Ok(connected)) => return Ok(connected),
@@ -136,7 +141,7 @@ pub(crate) async fn run(shared: Arc<Shared>, mut dialer: Dialer, mut connected: 
     loop {
         let connected_at = Instant::now();
         shared.with(|engine| engine.connected(connected_at));
-        let Err(reason) = serve(&shared, &mut connected).await else { return };
+        let Err(reason) = serve(&shared, &mut connected, dialer.options.answer_timeout).await else { return };
         tracing::warn!(reason, "the connection is lost; what is not answered will be sent again");
         shared.with(|engine| engine.disconnected());
         if connected_at.elapsed() >= STEADY {
@@ -144,7 +149,10 @@ pub(crate) async fn run(shared: Arc<Shared>, mut dialer: Dialer, mut connected: 
         }
         connected = tokio::select! {
             dialed = dialer.reconnect() => match dialed {
-                Ok(connected) => connected,
+                Ok(connected) => {
+                    tracing::info!(server = dialer.server(), "connected again");
+                    connected
+                }
                 Err(error) => return shared.end(&error),
             },
             () = given_up(&shared) => return,
@@ -247,37 +255,51 @@ fn introduced(read: &[u8]) -> Result<Option<usize>, DialError> {
 }
 
 /// Moves bytes until the client is closed (`Ok`) or the connection is of no more use.
-async fn serve(shared: &Shared, connected: &mut Connected) -> Result<(), String> {
+async fn serve(shared: &Shared, connected: &mut Connected, answer_timeout: Duration) -> Result<(), String> {
     let Connected { stream, read, heard_at } = connected;
     let mut write = BytesMut::new();
     let mut timer = std::pin::pin!(sleep_until(*heard_at));
+    let mut owed_since = None;
     loop {
         let turn = write_out(shared, stream, &mut write)?;
+        owed_since = turn.is_waiting.then(|| owed_since.unwrap_or_else(Instant::now));
+        let silent_at = silent_at(*heard_at, owed_since, answer_timeout);
         if turn.is_finished && write.is_empty() {
             // All is answered; how the peer takes the end does not matter any more.
             let _ = timeout(CLOSE_TIME, stream.shutdown()).await;
             return Ok(());
         }
-        arm(timer.as_mut(), turn.deadline.min(*heard_at + SILENCE));
+        arm(timer.as_mut(), turn.deadline.min(silent_at));
         let has_more = !write.is_empty() || stream.wants_write();
         let interest = if has_more { Interest::READABLE | Interest::WRITABLE } else { Interest::READABLE };
         tokio::select! {
             ready = stream.ready(interest) => {
-                if ready.map_err(|error| error.to_string())?.is_readable() {
+                let ready = ready.map_err(|error| error.to_string())?;
+                if ready.is_readable() {
                     read_in(shared, stream, read, heard_at)?;
+                }
+                if ready.is_writable() {
+                    // There was no room: so the peer has taken what was written before, and lives.
+                    *heard_at = Instant::now();
                 }
             }
             // Others get to run first: what they add meanwhile goes out with the same write.
             () = shared.wake.notified(), if write.is_empty() => tokio::task::yield_now().await,
             () = timer.as_mut() => {
                 let now = Instant::now();
-                if now >= *heard_at + SILENCE {
-                    return Err(format!("the broker was silent for {SILENCE:?}"));
+                if now >= silent_at {
+                    return Err(format!("the broker was silent for {:?}", now - *heard_at));
                 }
                 shared.with(|engine| engine.on_timer(now));
             }
         }
     }
+}
+
+/// When a peer that says nothing is taken for dead: sooner while it owes an answer.
+fn silent_at(heard_at: Instant, owed_since: Option<Instant>, answer_timeout: Duration) -> Instant {
+    let asleep_at = heard_at + SILENCE;
+    owed_since.map_or(asleep_at, |owed_since| asleep_at.min(heard_at.max(owed_since) + answer_timeout))
 }
 
 /// Writes what there is until the socket takes no more, many frames at a time.
@@ -351,7 +373,7 @@ mod tests {
     use bytes::BytesMut;
     use mortarmq_transport::Stream;
     use tokio::net::{TcpListener, TcpStream};
-    use tokio::time::Instant;
+    use tokio::time::{Duration, Instant};
 
     use super::{Connected, DialError, SILENCE, introduced, serve};
     use crate::engine::Shared;
@@ -370,11 +392,12 @@ mod tests {
     async fn a_connection_is_given_up_when_the_broker_was_silent_for_45_s() {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let stream = TcpStream::connect(listener.local_addr().expect("bound")).await.expect("it listens");
-        let shared = Shared::new(ReconnectOptions::default());
+        let shared = Shared::new(ReconnectOptions::default(), None);
         shared.with(|engine| engine.connected(Instant::now()));
         let heard_at = Instant::now().checked_sub(SILENCE).expect("the machine is up for 45 s");
         let mut connected = Connected { stream: Stream::plain(stream), read: BytesMut::new(), heard_at };
-        let reason = serve(&shared, &mut connected).await.expect_err("nobody answers");
-        assert_eq!(reason, "the broker was silent for 45s");
+        let long = Duration::from_secs(3600);
+        let reason = serve(&shared, &mut connected, long).await.expect_err("nobody answers");
+        assert!(reason.starts_with("the broker was silent for 45"), "{reason}");
     }
 }

@@ -2,16 +2,20 @@
 
 use std::sync::Arc;
 
+use mortarmq_wire::Outcome;
 use tokio::sync::{Mutex, Notify, oneshot};
 
 use crate::client::{Handle, closed};
 use crate::delivery::Delivery;
-use crate::engine::{Next, PullLimits};
+use crate::engine::Next;
 use crate::errors::ClientError;
-use crate::settler::Settler;
+use crate::options::PullOptions;
 
-/// A member of a shared group. What it gets is its own until it settles it ([`Self::settler`]) or loses the lease;
-/// leases are renewed meanwhile.
+/// A member of a shared group. What it gets is its own until it settles it ([`Delivery::ack`] and its like) or loses the
+/// lease; leases are renewed meanwhile, also of what waits here and no handler has seen yet.
+///
+/// Three ways to use it: [`run`](Self::run) gives each message to a handler, several at once; [`next`](Self::next) is for a
+/// loop of your own; [`pull`](Self::pull) asks for messages when you want some.
 ///
 /// Messages of one key come one after another (P8): the next only when the one before is settled. Others come freely.
 /// After a lost connection it goes on as the member that it was: what it has stays its own, what was lost on the way comes
@@ -49,33 +53,36 @@ impl Consumer {
         }
     }
 
-    /// A handle to settle deliveries with, from any task.
-    #[must_use]
-    pub fn settler(&self) -> Settler {
-        Settler::new(Arc::clone(&self.handle), self.subscription)
-    }
-
-    /// Asks once for messages, for a consumer with a credit of 0 messages. Waits at most `wait_ms` if there is none;
-    /// `max_bytes` 0 is no limit. What is here already comes first, without asking. A message whose key has an
-    /// unsettled one before it comes with a later pull.
+    /// Asks once for messages, for a consumer with a credit of 0 messages
+    /// ([`ConsumerOptions::credit_messages`](crate::ConsumerOptions::credit_messages)). Waits if there is none; none within
+    /// that time is an empty list. What is here already comes first, without asking. A message whose key has an unsettled
+    /// one before it comes with a later pull. May be cancelled: what comes for it then comes with the next one.
     ///
     /// # Errors
     /// `max_messages` is 0, or the consumer has ended.
-    pub async fn pull(&self, max_messages: u16, max_bytes: u32, wait_ms: u16) -> Result<Vec<Delivery>, ClientError> {
+    pub async fn pull(&self, options: PullOptions) -> Result<Vec<Delivery>, ClientError> {
         let _turn = self.pulls.lock().await;
-        let here = self.take_ready(max_messages)?;
+        let here = self.take_ready(options.max_messages)?;
         if !here.is_empty() {
             return Ok(here);
         }
         let (reply, answer) = oneshot::channel();
-        let limits = PullLimits { max_messages, max_bytes, wait_ms };
-        self.handle.shared.with(|engine| engine.pull(self.subscription, limits, reply))?;
-        answer.await.unwrap_or_else(|_| Err(closed()))?;
-        self.take_ready(max_messages)
+        self.handle.shared.with(|engine| engine.pull(self.subscription, options, reply))?;
+        answer.await.unwrap_or_else(|_| Err(closed(Outcome::Unknown)))?;
+        self.take_ready(options.max_messages)
     }
 
-    /// Settles what was asked for, gives back everything else, leaves the group, and waits until the broker has
-    /// confirmed all of it. A delivery that is still with a handler is given back too.
+    /// Changes how much the broker may push ahead of its settling, from now on; `None` is the group's own window. With 0
+    /// messages nothing new comes until this is called again. What is here already is not given back.
+    ///
+    /// # Errors
+    /// The consumer has ended.
+    pub fn set_credit(&self, messages: Option<u16>, bytes: Option<u32>) -> Result<(), ClientError> {
+        self.handle.shared.with(|engine| engine.set_credit(self.subscription, messages, bytes))
+    }
+
+    /// Finishes the settles that were asked for, gives back everything else, leaves the group, and waits until the broker
+    /// has confirmed all of it. A delivery that is still with a handler is given back too.
     ///
     /// # Errors
     /// The consumer or the client ended first.

@@ -9,10 +9,13 @@ use mortarmq_wire::RecordBody;
 use mortarmq_wire::ops::Message;
 use tokio::sync::Notify;
 
+use crate::settle::Home;
+
 /// One delivery of a message. It is this consumer's alone until it is settled or its lease is lost (P5).
 ///
-/// While it exists its lease is renewed. One that is dropped unsettled is renewed no more: its lease runs out, and
-/// the message is delivered again as `lease_expired`.
+/// Say what became of it with [`ack`](Self::ack), [`nack`](Self::nack), [`dead_letter`](Self::dead_letter) or
+/// [`release`](Self::release). While it exists its lease is renewed. One that is dropped unsettled is renewed no more: its
+/// lease runs out, and the message is delivered again as `lease_expired`.
 #[derive(Debug)]
 pub struct Delivery {
     /// The message's partition.
@@ -48,22 +51,34 @@ pub struct Delivery {
     pub position: Position,
     pub(crate) ownership_epoch: u64,
     pub(crate) lease: Arc<Lease>,
+    pub(crate) home: Home,
+    /// Its own id in a history; none where none is written.
+    pub(crate) msg: Option<Arc<str>>,
 }
 
 impl Delivery {
     /// Whether the lease is known to be lost: the message is or will be delivered again, and a settle is answered
-    /// [`Stale`](crate::SettleOutcome::Stale) or [`Unknown`](crate::SettleOutcome::Unknown).
+    /// [`LeaseLost`](crate::SettleError::LeaseLost) or [`UnknownDelivery`](crate::SettleError::UnknownDelivery).
     #[must_use]
     pub fn is_lost(&self) -> bool {
         self.lease.is_lost()
     }
 
     /// Waits until the lease is lost, for a handler that wants to stop then. Waits for ever if it is not.
+    ///
+    /// Only the broker ends a lease, so a consumer without a connection hears of it when it has one again: what is done
+    /// meanwhile may be done by another consumer too.
     pub async fn lost(&self) {
         self.lease.lost().await;
     }
 
-    pub(crate) fn of(message: &Message<'_>) -> Self {
+    /// The value of the first header of this name.
+    #[must_use]
+    pub fn header(&self, name: &str) -> Option<&[u8]> {
+        self.headers.iter().find(|(known, _)| known == name.as_bytes()).map(|(_, value)| &value[..])
+    }
+
+    pub(crate) fn of(message: &Message<'_>, home: &Home) -> Self {
         // One copy, of which key, headers and value are parts: a slice of the receive buffer would keep all of it
         // alive.
         let bytes = Bytes::copy_from_slice(message.body.bytes());
@@ -86,6 +101,8 @@ impl Delivery {
             position: message.position,
             ownership_epoch: message.ownership_epoch,
             lease: Arc::default(),
+            home: home.clone(),
+            msg: None,
         }
     }
 }

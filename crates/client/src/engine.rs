@@ -18,7 +18,7 @@ mod subscription;
 mod topic;
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
@@ -30,7 +30,7 @@ use tokio::time::Instant;
 pub(crate) use self::call::CallAnswer;
 pub(crate) use self::effects::{BatchResult, CallResult, DoneResult, PublishResult, SettleResult, Weight, Window};
 pub(crate) use self::settles::Item;
-pub(crate) use self::subscription::{Next, PullLimits, Settings};
+pub(crate) use self::subscription::{Next, Settings};
 
 use self::call::Call;
 use self::effects::Effects;
@@ -40,7 +40,9 @@ use self::subscription::Subscription;
 use self::topic::TopicUse;
 use crate::errors::ClientError;
 use crate::message::Message;
-use crate::options::{ProducerOptions, ReconnectOptions};
+use crate::options::{ProducerOptions, PullOptions, ReconnectOptions};
+use crate::recording::Observed;
+use crate::settle::Home;
 
 /// The engine as handles and the connection task share it.
 #[derive(Debug)]
@@ -52,8 +54,12 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    pub(crate) fn new(reconnect: ReconnectOptions) -> Self {
-        Self { engine: Mutex::new(Engine::new(reconnect)), wake: Notify::new(), has_ended: watch::Sender::new(false) }
+    pub(crate) fn new(reconnect: ReconnectOptions, observed: Option<Observed>) -> Self {
+        Self {
+            engine: Mutex::new(Engine::new(reconnect, observed)),
+            wake: Notify::new(),
+            has_ended: watch::Sender::new(false),
+        }
     }
 
     /// Lets `act` work on the engine, then tells whoever is concerned.
@@ -103,6 +109,7 @@ pub(crate) struct Engine {
     next_call: u64,
     phase: Phase,
     reconnect: ReconnectOptions,
+    observed: Option<Observed>,
     effects: Effects,
     /// For encoding; kept for its memory.
     scratch: BytesMut,
@@ -129,10 +136,12 @@ enum Phase {
 pub(crate) struct Turn {
     pub(crate) deadline: Instant,
     pub(crate) is_finished: bool,
+    /// Whether an answer is owed.
+    pub(crate) is_waiting: bool,
 }
 
 impl Engine {
-    fn new(reconnect: ReconnectOptions) -> Self {
+    fn new(reconnect: ReconnectOptions, observed: Option<Observed>) -> Self {
         Self {
             link: Link::default(),
             lines: BTreeMap::new(),
@@ -142,6 +151,7 @@ impl Engine {
             next_call: 0,
             phase: Phase::Open,
             reconnect,
+            observed,
             effects: Effects::default(),
             scratch: BytesMut::new(),
             ping_at: Instant::now() + PING_EVERY,
@@ -171,7 +181,8 @@ impl Engine {
     ) -> Result<(u32, Arc<Window>), ClientError> {
         self.check_open()?;
         let id = self.take_id();
-        let line = Line::new(id, topic.to_owned(), options, &self.reconnect, opened);
+        let scribe = self.observed.as_ref().map(|observed| observed.scribe(id, topic));
+        let line = Line::new(id, topic.to_owned(), options, &self.reconnect, scribe, opened);
         let window = line.window();
         self.lines.insert(id, line);
         self.ask_for_topics();
@@ -219,11 +230,15 @@ impl Engine {
         &mut self,
         topic: &str,
         settings: Settings,
+        shared: Weak<Shared>,
         opened: oneshot::Sender<DoneResult>,
     ) -> Result<(u32, Arc<Notify>), ClientError> {
         self.check_open()?;
         let id = self.take_id();
-        let subscription = Subscription::new(id, topic.to_owned(), settings, &self.reconnect, opened);
+        let home = Home { shared, subscription: id };
+        let path = format!("{topic}/{}", settings.group());
+        let scribe = self.observed.as_ref().map(|observed| observed.scribe(id, &path));
+        let subscription = Subscription::new(home, topic.to_owned(), settings, &self.reconnect, scribe, opened);
         let ready = subscription.ready();
         self.subscriptions.insert(id, subscription);
         self.ask_for_topics();
@@ -244,10 +259,21 @@ impl Engine {
     pub(crate) fn pull(
         &mut self,
         subscription: u32,
-        limits: PullLimits,
+        limits: PullOptions,
         reply: oneshot::Sender<DoneResult>,
     ) -> Result<(), ClientError> {
         self.open_consumer(subscription)?.pull(limits, reply);
+        self.pump_subscriptions();
+        Ok(())
+    }
+
+    pub(crate) fn set_credit(
+        &mut self,
+        subscription: u32,
+        messages: Option<u16>,
+        bytes: Option<u32>,
+    ) -> Result<(), ClientError> {
+        self.open_consumer(subscription)?.set_credit(messages, bytes);
         self.pump_subscriptions();
         Ok(())
     }
@@ -263,8 +289,11 @@ impl Engine {
 
     /// Takes nothing new from now on and ends when everything is answered.
     pub(crate) fn close(&mut self, is_abandoned: bool) {
-        if matches!(self.phase, Phase::Open) {
-            self.phase = Phase::Closing { is_abandoned };
+        match &mut self.phase {
+            Phase::Open => self.phase = Phase::Closing { is_abandoned },
+            // Whoever waited for the end may have stopped waiting: then nobody is left to reconnect for.
+            Phase::Closing { is_abandoned: known } => *known |= is_abandoned,
+            Phase::Ended(_) => {}
         }
         for subscription in self.subscriptions.values_mut() {
             subscription.close(None, &mut self.effects);
@@ -282,7 +311,7 @@ impl Engine {
 
     /// As [`Self::take_turn`], while there is still something to write.
     pub(crate) fn turn(&self) -> Turn {
-        Turn { deadline: self.deadline(), is_finished: self.is_finished() }
+        Turn { deadline: self.deadline(), is_finished: self.is_finished(), is_waiting: !self.link.sent.is_empty() }
     }
 
     /// Does what is due.

@@ -42,7 +42,7 @@ pub enum ClientError {
         outcome: Outcome,
     },
     /// The client, producer or consumer was closed before the answer.
-    #[error("closed before an answer came ({}); {}", told(*outcome), repeat_hint(*outcome))]
+    #[error("closed before an answer came ({}); {}", told(*outcome), closed_hint(*outcome))]
     Closed {
         /// Whether the request may have taken effect.
         outcome: Outcome,
@@ -255,10 +255,67 @@ impl From<ClientError> for PublishError {
     }
 }
 
+/// Why a delivery was not settled as asked.
+///
+/// The first two mean that there is nothing more to do with it: drop the work, or at least do not count on being the only
+/// one that does it. If the message is not settled, it is or will be delivered again.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SettleError {
+    /// The lease was lost before the settle came: the message was delivered again since, and nothing was changed.
+    #[error("the lease was lost: the message was delivered again since (nothing was changed); drop the work")]
+    LeaseLost,
+    /// The broker does not know the delivery: it ended another way, or long ago. An earlier attempt at this settle may have
+    /// been done.
+    #[error(
+        "the delivery has ended, another way or long ago (outcome unknown); drop the work: what is not settled comes again"
+    )]
+    UnknownDelivery,
+    /// The consumer or the client ended before an answer, or the broker refuses the settle.
+    #[error(transparent)]
+    Failed(#[from] ClientError),
+}
+
+impl SettleError {
+    /// Whether the settle may have taken effect (P2).
+    #[must_use]
+    pub fn outcome(&self) -> Outcome {
+        match self {
+            Self::LeaseLost => Outcome::Refused,
+            Self::UnknownDelivery => Outcome::Unknown,
+            Self::Failed(error) => error.outcome(),
+        }
+    }
+
+    /// Whether the same settle can succeed later. Mostly not: what can is repeated by the client.
+    #[must_use]
+    pub fn retry_helps(&self) -> bool {
+        match self {
+            Self::LeaseLost | Self::UnknownDelivery => false,
+            Self::Failed(error) => error.retry_helps(),
+        }
+    }
+
+    /// Whether the message has moved on without this delivery, which is no failure of anything: just drop the work.
+    #[must_use]
+    pub const fn has_moved_on(&self) -> bool {
+        match self {
+            Self::LeaseLost | Self::UnknownDelivery => true,
+            Self::Failed(_) => false,
+        }
+    }
+}
+
 const fn told(outcome: Outcome) -> &'static str {
     match outcome {
         Outcome::Refused => "nothing was stored or changed",
         Outcome::Unknown => "outcome unknown",
+    }
+}
+
+const fn closed_hint(outcome: Outcome) -> &'static str {
+    match outcome {
+        Outcome::Refused => "open a new client, producer or consumer to go on",
+        Outcome::Unknown => "look whether it took effect before repeating it",
     }
 }
 

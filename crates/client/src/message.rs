@@ -8,12 +8,17 @@ use mortarmq_wire::ops::{Publish, PublishBatch, PublishOptions, PublishRecord};
 use mortarmq_wire::{EncodeError, List, RecordBody, write_body};
 
 /// A message to be published.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+///
+/// ```
+/// # use mortarmq_client::Message;
+/// let message = Message::of(b"{\"amount\":100}").key(b"customer-7").header("order-id", b"41").delay_ms(60_000);
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Message<'a> {
     /// Messages with one key are delivered in order (P8); empty is no key. At most 255 bytes.
     pub key: &'a [u8],
     /// Names and values, at most 64 pairs and 16 KiB.
-    pub headers: &'a [(&'a [u8], &'a [u8])],
+    pub headers: Vec<(&'a [u8], &'a [u8])>,
     /// The value.
     pub value: &'a [u8],
     /// How long until it may be delivered.
@@ -27,8 +32,39 @@ pub struct Message<'a> {
 impl<'a> Message<'a> {
     /// A message of a value only.
     #[must_use]
-    pub fn of(value: &'a [u8]) -> Self {
-        Self { value, ..Self::default() }
+    pub const fn of(value: &'a [u8]) -> Self {
+        Self { key: &[], headers: Vec::new(), value, delay_ms: None, ttl_ms: None, idempotency_key: None }
+    }
+
+    /// The same with this key: messages of one key are delivered in order.
+    #[must_use]
+    pub fn key(self, key: &'a [u8]) -> Self {
+        Self { key, ..self }
+    }
+
+    /// The same with one header more.
+    #[must_use]
+    pub fn header(mut self, name: &'a str, value: &'a [u8]) -> Self {
+        self.headers.push((name.as_bytes(), value));
+        self
+    }
+
+    /// The same, to be delivered no earlier than in so many milliseconds.
+    #[must_use]
+    pub fn delay_ms(self, delay_ms: u64) -> Self {
+        Self { delay_ms: Some(delay_ms), ..self }
+    }
+
+    /// The same, dropped if it waits for longer than so many milliseconds.
+    #[must_use]
+    pub fn ttl_ms(self, ttl_ms: u64) -> Self {
+        Self { ttl_ms: Some(ttl_ms), ..self }
+    }
+
+    /// The same, stored once for this key, whoever publishes it and however often.
+    #[must_use]
+    pub fn idempotency_key(self, key: &'a [u8]) -> Self {
+        Self { idempotency_key: Some(key), ..self }
     }
 
     /// About what the message takes in a frame, for the bound on what is outstanding.
@@ -44,7 +80,7 @@ impl<'a> Message<'a> {
     /// Appends key, headers and value, and returns where.
     fn write(&self, out: &mut BytesMut) -> Result<Range<usize>, EncodeError> {
         let start = out.len();
-        write_body(out, self.key, (!self.headers.is_empty()).then_some(self.headers), self.value)?;
+        write_body(out, self.key, (!self.headers.is_empty()).then_some(&self.headers[..]), self.value)?;
         Ok(start..out.len())
     }
 
@@ -127,8 +163,7 @@ mod tests {
 
     #[test]
     fn addressed_frames_decode_to_the_given_handle_identity_and_number() {
-        let headers: &[(&[u8], &[u8])] = &[(b"name", b"value")];
-        let message = Message { key: b"k", headers, value: b"v", delay_ms: Some(7), ..Message::default() };
+        let message = Message::of(b"v").key(b"k").header("name", b"value").delay_ms(7);
         let (mut scratch, mut one, mut two) = (BytesMut::new(), BytesMut::new(), BytesMut::new());
         encode_publish(&message, Partition::ANY, &mut scratch, &mut one).unwrap();
         address(&mut one, 3, 1 << 62, 1 << 40);

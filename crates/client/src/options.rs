@@ -4,6 +4,9 @@ use std::time::Duration;
 
 use mortarmq_transport::Roots;
 use mortarmq_wire::ops::StartPolicy;
+use serde_json::Value;
+
+use crate::recording::Observed;
 
 /// How a client reaches the broker.
 #[derive(Clone)]
@@ -18,19 +21,56 @@ pub struct ClientOptions {
     pub name: String,
     /// How long one attempt to connect may take, its CONNECT included.
     pub connect_timeout: Duration,
+    /// How long the broker may be silent while it owes an answer. Then the connection is taken for dead, though nobody closed it
+    /// (a cut cable, a node that hangs), and another is opened. More than what a broker takes to say that it has no majority
+    /// (`publish_timeout_ms`, 5 s), less than a session (10 s), so that a consumer resumes in time.
+    pub answer_timeout: Duration,
     /// How a lost connection is opened again, and how long a request is repeated.
     pub reconnect: ReconnectOptions,
+    /// Where a history of all that the client does and sees is written; `None` writes none.
+    #[cfg(feature = "history")]
+    pub recording: Option<crate::history::Recording>,
+}
+
+impl ClientOptions {
+    /// The defaults, for one address or several with commas: `"127.0.0.1"`, `"a:7188,b:7188,c:7188"`. The port is 7188 where
+    /// none is given.
+    #[must_use]
+    pub fn to(servers: &str) -> Self {
+        let servers = servers.split(',').map(str::trim).filter(|server| !server.is_empty());
+        let has_port = |server: &str| {
+            server.rsplit_once(':').is_some_and(|(host, _)| !host.starts_with('[') || host.ends_with(']'))
+        };
+        let with_port =
+            |server: &str| if has_port(server) { server.to_owned() } else { format!("{server}:{DEFAULT_PORT}") };
+        Self { servers: servers.map(with_port).collect(), ..Self::default() }
+    }
+
+    /// Who is told what the client does.
+    #[cfg(feature = "history")]
+    pub(crate) fn observed(&self) -> Option<Observed> {
+        self.recording.as_ref().map(|recording| recording.observed(&self.name))
+    }
+
+    /// Nobody: the feature `history` is off.
+    #[cfg(not(feature = "history"))]
+    pub(crate) const fn observed(&self) -> Option<Observed> {
+        None
+    }
 }
 
 impl Default for ClientOptions {
     fn default() -> Self {
         Self {
-            servers: vec!["127.0.0.1:7188".to_owned()],
+            servers: vec![format!("127.0.0.1:{DEFAULT_PORT}")],
             token: Vec::new(),
             tls: None,
             name: "mortarmq-client".to_owned(),
             connect_timeout: Duration::from_secs(5),
+            answer_timeout: Duration::from_secs(8),
             reconnect: ReconnectOptions::default(),
+            #[cfg(feature = "history")]
+            recording: None,
         }
     }
 }
@@ -45,6 +85,7 @@ impl std::fmt::Debug for ClientOptions {
             .field("tls", &self.tls)
             .field("name", &self.name)
             .field("connect_timeout", &self.connect_timeout)
+            .field("answer_timeout", &self.answer_timeout)
             .field("reconnect", &self.reconnect)
             .finish()
     }
@@ -120,6 +161,69 @@ pub struct ConsumerOptions {
     pub renew: bool,
 }
 
+impl ConsumerOptions {
+    /// Adds a setting of the group, as in `.set("lease_ms", 60_000)` or `.set("order", "none")`. The keys are those of
+    /// `groups set` (docs/reference/operations.md). A group that exists must have the same values.
+    #[must_use]
+    pub fn set(mut self, key: &str, value: impl Into<Value>) -> Self {
+        self.options_json = with_setting(&self.options_json, key, value.into());
+        self
+    }
+}
+
+/// How a topic is made.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TopicOptions {
+    /// How many partitions it has; 0 is the cluster's default.
+    pub partitions: u16,
+    /// A JSON object of topic settings; empty is `{}`.
+    pub options_json: String,
+}
+
+impl TopicOptions {
+    /// So many partitions, and the defaults.
+    #[must_use]
+    pub fn partitions(partitions: u16) -> Self {
+        Self { partitions, ..Self::default() }
+    }
+
+    /// Adds a setting of the topic, as in `.set("retention_ms", 86_400_000)`. The keys are those of `topics set`
+    /// (docs/reference/operations.md). A topic that exists must have the same values.
+    #[must_use]
+    pub fn set(mut self, key: &str, value: impl Into<Value>) -> Self {
+        self.options_json = with_setting(&self.options_json, key, value.into());
+        self
+    }
+}
+
+/// A JSON object with one entry more. What is no object stays none, for the broker to refuse.
+fn with_setting(object: &str, key: &str, value: Value) -> String {
+    let before = object.trim();
+    let before = before.strip_suffix('}').unwrap_or(if before.is_empty() { "{" } else { before }).trim_end();
+    let comma = if before.ends_with('{') { "" } else { "," };
+    format!("{before}{comma}{}:{value}}}", Value::from(key))
+}
+
+/// What a pull asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PullOptions {
+    /// How many messages at most.
+    pub max_messages: u16,
+    /// How many bytes of key, headers and value; 0 is no limit.
+    pub max_bytes: u32,
+    /// How long to wait if there is none.
+    ///
+    /// # Units
+    /// Milliseconds.
+    pub wait_ms: u16,
+}
+
+impl Default for PullOptions {
+    fn default() -> Self {
+        Self { max_messages: 1, max_bytes: 0, wait_ms: 5_000 }
+    }
+}
+
 impl Default for ConsumerOptions {
     fn default() -> Self {
         Self {
@@ -129,5 +233,29 @@ impl Default for ConsumerOptions {
             start: StartPolicy::Earliest,
             renew: true,
         }
+    }
+}
+
+/// Where a broker takes clients, unless it is told otherwise.
+const DEFAULT_PORT: u16 = 7188;
+
+#[cfg(test)]
+mod tests {
+    use super::{ClientOptions, ConsumerOptions};
+
+    #[test]
+    fn settings_of_the_group_are_added_to_those_that_are_there() {
+        let options = ConsumerOptions::default().set("lease_ms", 60_000).set("order", "none").set("start", "latest");
+        assert_eq!(options.options_json, r#"{"lease_ms":60000,"order":"none","start":"latest"}"#);
+        for (before, after) in [("", r#"{"a":1}"#), (" { } ", r#"{"a":1}"#), (r#"{"b":{}}"#, r#"{"b":{},"a":1}"#)] {
+            let options = ConsumerOptions { options_json: before.to_owned(), ..ConsumerOptions::default() };
+            assert_eq!(options.set("a", 1).options_json, after, "{before}");
+        }
+    }
+
+    #[test]
+    fn several_addresses_are_written_with_commas() {
+        assert_eq!(ClientOptions::to("a:1, b:2,").servers, ["a:1", "b:2"]);
+        assert_eq!(ClientOptions::to("a,[::1],[::1]:9").servers, ["a:7188", "[::1]:7188", "[::1]:9"]);
     }
 }

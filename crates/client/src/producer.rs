@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use mortarmq_types::{CommitIndex, Epoch, Partition, Seq};
+use mortarmq_wire::Outcome;
 use mortarmq_wire::ops::{PublishBatchOk, PublishOk};
 use tokio::sync::oneshot;
 
@@ -16,9 +17,16 @@ use crate::message::Message;
 /// Publishes to one topic, each message at most once (P3): it is repeated under its number until it is answered.
 ///
 /// Sends may overlap; messages are stored in the order in which the calls got their place. A refused one fails alone:
-/// those behind it are numbered anew. Dropping a producer does not drop what it has sent.
-#[derive(Debug)]
+/// those behind it are numbered anew. Clones are the same producer, with one line of numbers. Dropping it does not drop what
+/// it has sent.
+#[derive(Clone, Debug)]
 pub struct Producer {
+    line: Arc<LineHandle>,
+}
+
+/// What all clones of a producer hold.
+#[derive(Debug)]
+struct LineHandle {
     handle: Arc<Handle>,
     line: u32,
     window: Arc<Window>,
@@ -47,8 +55,8 @@ pub struct Receipt {
 }
 
 impl Producer {
-    pub(crate) const fn new(handle: Arc<Handle>, line: u32, window: Arc<Window>) -> Self {
-        Self { handle, line, window }
+    pub(crate) fn new(handle: Arc<Handle>, line: u32, window: Arc<Window>) -> Self {
+        Self { line: Arc::new(LineHandle { handle, line, window }) }
     }
 
     /// Sends a message. Waits only while `max_outstanding` messages, or 8 MiB of them, are unanswered.
@@ -58,9 +66,9 @@ impl Producer {
     /// # Errors
     /// The message does not fit the protocol, or the client is closed. Nothing was sent, and no number is used up.
     pub async fn send(&self, message: Message<'_>) -> Result<Receipt, ClientError> {
-        let place = self.window.enter(1, message.weight()).await;
+        let place = self.line.window.enter(1, message.weight()).await;
         let (reply, answer) = oneshot::channel();
-        self.handle.shared.with(|engine| engine.publish(self.line, &message, place.weight, reply))?;
+        self.line.handle.shared.with(|engine| engine.publish(self.line.line, &message, place.weight, reply))?;
         place.keep();
         Ok(Receipt { answer })
     }
@@ -83,20 +91,26 @@ impl Producer {
     /// As [`Self::publish`], of the first message that was refused.
     pub async fn publish_batch(&self, messages: &[Message<'_>]) -> Result<Vec<Published>, PublishError> {
         let weight = messages.iter().map(Message::weight).sum();
-        let place = self.window.enter(messages.len(), weight).await;
+        let place = self.line.window.enter(messages.len(), weight).await;
         let (reply, answer) = oneshot::channel();
-        self.handle.shared.with(|engine| engine.publish_batch(self.line, messages, place.weight, reply))?;
+        self.line.handle.shared.with(|engine| engine.publish_batch(self.line.line, messages, place.weight, reply))?;
         place.keep();
-        answer.await.unwrap_or_else(|_| Err(closed().into()))
+        answer.await.unwrap_or_else(|_| Err(closed(Outcome::Unknown).into()))
     }
 
-    /// Waits until everything sent so far is answered. How, each receipt tells.
+    /// Waits until everything sent so far is answered. How, each receipt tells. Sends that come meanwhile wait behind it.
     pub async fn flush(&self) {
-        self.window.empty().await;
+        self.line.window.empty().await;
+    }
+
+    /// Waits until everything sent is answered, and ends the producer. Dropping it instead sees everything through as well,
+    /// but does not wait.
+    pub async fn close(self) {
+        self.flush().await;
     }
 }
 
-impl Drop for Producer {
+impl Drop for LineHandle {
     fn drop(&mut self) {
         self.handle.shared.with(|engine| engine.release_line(self.line));
     }
@@ -107,7 +121,7 @@ impl Future for Receipt {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let answer = ready!(Pin::new(&mut self.answer).poll(context));
-        Poll::Ready(answer.unwrap_or_else(|_| Err(closed().into())))
+        Poll::Ready(answer.unwrap_or_else(|_| Err(closed(Outcome::Unknown).into())))
     }
 }
 

@@ -24,12 +24,15 @@
 //! # }
 //! ```
 //!
+//! - [`Recorder`] writes a history while it happens; it makes a caller wait rather than drop a record.
+//!
 //! A line that is no record is an item like any other, so one bad line never ends a reading; only a file that cannot be
 //! opened or read does. The lines of one file come in its order; of several files, always the one whose next line was
 //! called first. That keeps their times together when each is roughly in order, and promises nothing when not.
 
 mod parse;
 mod reader;
+mod recorder;
 mod source;
 
 pub mod record;
@@ -40,5 +43,6 @@ pub use reader::{Counts, Limits, LineAt, ReadError, ReadLine, Reader};
 pub use record::{
     Balance, Counters, Deliver, End, Extend, Fault, Nack, Operate, PathInfo, Publish, Pull, Record, Run, Scrape, Settle,
 };
+pub use recorder::{Options, RecordError, Recorder, write_line};
 pub use source::{Packing, Source};
 pub use words::{Cause, FAULT_KINDS, NackTo, OperateKind, Order, Outcome};

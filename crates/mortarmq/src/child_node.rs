@@ -1,4 +1,5 @@
-//! A node of this binary as a child process, for `bench` and `demo`: started in a folder, killed, started again.
+//! A server of this binary as a child process: a node, for `bench` and `demo`, started in a folder, killed, started again;
+//! and what `bench` measures it against.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader};
@@ -31,20 +32,29 @@ impl ChildNode {
     /// # Errors
     /// When it cannot be started or does not become ready; the failure has the end of its log.
     pub(crate) fn start(data_dir: &Path) -> Result<Self, Failure> {
-        let log = log_path(data_dir);
-        let binary = std::env::current_exe().map_err(|error| failed(&error))?;
-        let log_file = File::create(&log).map_err(|error| failed(&error))?;
-        let mut command = Command::new(binary);
+        let mut command = command()?;
         command.args(["serve", "--dev", "--listen-client", "127.0.0.1:0", "--listen-admin", "127.0.0.1:0"]);
         // Its folder is temporary and may lie in memory: nothing of it is worth a reserve.
         command.args(["--disk-reserve-bytes", "0"]).arg("--data-dir").arg(data_dir);
-        // The user's settings are meant for the user's node.
-        for (name, _) in std::env::vars_os() {
-            if name.to_string_lossy().starts_with("MORTARMQ_") {
-                command.env_remove(name);
-            }
-        }
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log_file);
+        Self::spawn(command, Stdio::null(), data_dir)
+    }
+
+    /// Starts a floor in a folder, which it shares with nobody, and waits until it is ready.
+    ///
+    /// # Errors
+    /// As [`Self::start`].
+    pub(crate) fn start_floor(kind: &str, folder: &Path) -> Result<Self, Failure> {
+        std::fs::create_dir_all(folder).map_err(|error| failed(&error))?;
+        let mut command = command()?;
+        command.args(["bench-floor", "--kind", kind, "--folder"]).arg(folder);
+        // It ends when nobody holds its stdin any more.
+        Self::spawn(command, Stdio::piped(), folder)
+    }
+
+    fn spawn(mut command: Command, stdin: Stdio, data_dir: &Path) -> Result<Self, Failure> {
+        let log = log_path(data_dir);
+        let log_file = File::create(&log).map_err(|error| failed(&error))?;
+        command.stdin(stdin).stdout(Stdio::piped()).stderr(log_file);
         let mut child = command.spawn().map_err(|error| failed(&error))?;
         let stdout = child.stdout.take().expect("stdout is piped");
         let mut node = Self {
@@ -126,6 +136,18 @@ impl Drop for ChildNode {
             let _ = self.child.wait();
         }
     }
+}
+
+/// This binary, without the user's settings: these are meant for the user's node.
+fn command() -> Result<Command, Failure> {
+    let binary = std::env::current_exe().map_err(|error| failed(&error))?;
+    let mut command = Command::new(binary);
+    for (name, _) in std::env::vars_os() {
+        if name.to_string_lossy().starts_with("MORTARMQ_") {
+            command.env_remove(name);
+        }
+    }
+    Ok(command)
 }
 
 /// Beside the data folder, which is the node's alone.

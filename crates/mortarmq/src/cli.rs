@@ -1,8 +1,8 @@
 //! The tree of commands.
 
 use crate::commands::{
-    balance, bench, broker, check, completion, config, defaults, demo, dlq, explain, groups, hash_token, init, leader,
-    peek, publish, serve, subscribe, topics, trace, verify, version,
+    balance, bench, bench_floor, broker, check, completion, config, defaults, demo, dlq, explain, groups, hash_token,
+    history, init, leader, peek, publish, serve, subscribe, topics, trace, verify, version,
 };
 use crate::errors::Failure;
 
@@ -39,9 +39,13 @@ enum Command {
     #[command(subcommand)]
     Leader(leader::Command),
     Verify(verify::Args),
+    #[command(subcommand)]
+    History(history::Command),
     Check(check::Args),
     Explain(explain::Args),
-    Bench(bench::Args),
+    Bench(Box<bench::Args>),
+    #[command(hide = true)]
+    BenchFloor(bench_floor::Args),
     Demo(demo::Args),
     Completion(completion::Args),
     /// Print the version
@@ -71,9 +75,11 @@ impl Cli {
             Command::Broker(command) => broker::run(&command),
             Command::Leader(command) => leader::run(&command),
             Command::Verify(args) => verify::run(&args),
+            Command::History(command) => history::run(&command),
             Command::Check(args) => check::run(&args),
             Command::Explain(args) => explain::run(&args),
             Command::Bench(args) => bench::run(&args),
+            Command::BenchFloor(args) => bench_floor::run(&args),
             Command::Demo(args) => demo::run(&args),
             Command::Completion(args) => completion::run(&args),
             Command::Version => version::run(),

@@ -11,6 +11,7 @@ mod child_node;
 mod cli;
 mod commands;
 mod errors;
+mod floor;
 mod output;
 mod session;
 mod settings;

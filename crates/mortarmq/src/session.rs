@@ -3,7 +3,7 @@
 use std::future::Future;
 use std::time::Duration;
 
-use mortarmq_client::{Client, ClientError, ClientOptions, ErrorCode, Outcome};
+use mortarmq_client::{Client, ClientError, ClientOptions, ErrorCode, Outcome, SettleError};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::errors::Failure;
@@ -155,6 +155,18 @@ pub(crate) fn failure(error: &ClientError) -> Failure {
         ClientError::Tls { reason, remedy } => Failure::unreachable(reason.clone(), *remedy),
         ClientError::GaveUp { .. } => Failure::unreachable(error.to_string(), "repeat when the broker is back"),
         _ => by_outcome(error.outcome(), error.to_string(), "look at the state of the topic, then repeat"),
+    }
+}
+
+/// Whether a delivery was settled as asked; not if its message has moved on, which is no failure.
+///
+/// # Errors
+/// It could not be settled.
+pub(crate) fn is_settled(answer: Result<(), SettleError>) -> Result<bool, Failure> {
+    match answer {
+        Ok(()) => Ok(true),
+        Err(SettleError::LeaseLost | SettleError::UnknownDelivery) => Ok(false),
+        Err(SettleError::Failed(error)) => Err(failure(&error)),
     }
 }
 

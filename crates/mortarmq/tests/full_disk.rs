@@ -13,7 +13,6 @@ use std::time::Duration;
 
 use mortarmq_client::{
     Client, ClientOptions, Consumer, ConsumerOptions, Message, ProducerOptions, PublishError, ReconnectOptions,
-    SettleOutcome,
 };
 use mortarmq_wire::{ErrorCode, Outcome};
 use support::{Broker, run, wait_for};
@@ -146,7 +145,7 @@ impl Load {
         self.runtime.block_on(async {
             let producer = client.producer(topic, ProducerOptions::default()).await.expect("the topic exists");
             for _ in 0..batches {
-                producer.publish_batch(&[Message::of(&value); BATCH]).await.expect("there is room");
+                producer.publish_batch(&vec![Message::of(&value); BATCH]).await.expect("there is room");
             }
             drop(producer);
             client.close().await;
@@ -211,7 +210,6 @@ impl Load {
     }
 
     fn consume_some(&mut self, consumer: &mut Consumer, most: usize) -> usize {
-        let settler = consumer.settler();
         let (confirmed, refused, acked) = (&self.confirmed, &self.refused, &mut self.acked);
         self.runtime.block_on(async {
             let mut receipts = Vec::new();
@@ -222,14 +220,13 @@ impl Load {
                 assert!(!acked.contains(&id), "P6: {id} was acked and came again ({:?})", delivery.cause);
                 assert!(!refused.contains(&id), "P2: {id} was refused and is delivered");
                 assert!(confirmed.contains(&id), "{id} was never published");
-                receipts.push((id, settler.ack_later(&delivery)));
+                receipts.push((id, delivery.ack()));
             }
             let count = receipts.len();
             for (id, receipt) in receipts {
-                match tokio::time::timeout(LONG, receipt).await.expect("acks go on").expect("acks go on") {
-                    SettleOutcome::Done => assert!(acked.insert(id), "P6: {id} was acked twice"),
-                    other => panic!("{id} is held, so its ack is not {other:?}"),
-                }
+                let answer = tokio::time::timeout(LONG, receipt).await.expect("acks go on");
+                assert_eq!(answer, Ok(()), "{id} is held");
+                assert!(acked.insert(id), "P6: {id} was acked twice");
             }
             count
         })
@@ -342,18 +339,17 @@ fn rule_8_with_the_reserve_used_up_acks_wait_and_go_on_when_there_is_room() {
     load.consume_some(&mut consumer, 20);
 
     // Until the last block of the reserve is used up, and what is left of the journal's file. Each ack is a batch.
-    let settler = consumer.settler();
     let (mut waiting, mut acks) = (None, 0);
     while waiting.is_none() {
         disk.fill();
         let next = load.runtime.block_on(async { tokio::time::timeout(LONG, consumer.next()).await });
         let delivery = next.expect("deliveries go on").expect("it runs").expect("deliveries go on");
-        let mut receipt = settler.ack_later(&delivery);
+        let mut receipt = delivery.ack();
         let answer = load.runtime.block_on(async { tokio::time::timeout(PATIENCE, &mut receipt).await });
         let id = id_of(&delivery.value);
         match answer {
             Ok(outcome) => {
-                assert_eq!(outcome.expect("acks go on"), SettleOutcome::Done);
+                assert_eq!(outcome, Ok(()), "acks go on");
                 assert!(load.acked.insert(id), "P6: {id} was acked twice");
             }
             Err(_) => waiting = Some((id, receipt)),
@@ -368,7 +364,7 @@ fn rule_8_with_the_reserve_used_up_acks_wait_and_go_on_when_there_is_room() {
     disk.free();
     let (id, receipt) = waiting.expect("one waits");
     let outcome = load.runtime.block_on(async { tokio::time::timeout(LONG, receipt).await });
-    assert_eq!(outcome.expect("answered").expect("answered"), SettleOutcome::Done);
+    assert_eq!(outcome.expect("answered"), Ok(()));
     assert!(load.acked.insert(id), "P6: {id} was acked twice");
     load.runtime.block_on(async {
         consumer.close().await.expect("the broker runs");

@@ -9,7 +9,6 @@ use std::time::Duration;
 
 use mortarmq_client::{
     Client, ClientOptions, Consumer, ConsumerOptions, Delivery, Message, ProducerOptions, ReconnectOptions,
-    SettleOutcome,
 };
 use mortarmq_types::Cause;
 use support::Broker;
@@ -47,7 +46,6 @@ async fn p5_p7_a_killed_broker_that_starts_again_redelivers_nothing() {
         ..ConsumerOptions::default()
     };
     let mut consumer = client.consumer("orders", "billing", options).await.expect("the topic exists");
-    let settler = consumer.settler();
     let mut seen = BTreeSet::new();
     let mut taken = 0;
     for round in 0..2 {
@@ -66,8 +64,8 @@ async fn p5_p7_a_killed_broker_that_starts_again_redelivers_nothing() {
             };
             assert_eq!((delivery.cause, delivery.attempt.get()), (Cause::First, 1), "{delivery:?}");
             assert!(seen.insert(delivery.delivery_id), "{delivery:?} came twice");
-            let outcome = settler.ack(&delivery).await;
-            assert_eq!(outcome, Ok(SettleOutcome::Done), "{delivery:?}, which is of before the kill or after it");
+            let outcome = delivery.ack().await;
+            assert_eq!(outcome, Ok(()), "{delivery:?}, which is of before the kill or after it");
             taken += 1;
         }
     }

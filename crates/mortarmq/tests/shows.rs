@@ -17,26 +17,47 @@ fn demo_kills_a_node_and_its_books_balance() {
     assert!(done.stdout.contains("\tconsumer_lost\t"), "a message of the lost consumer is traced: {}", done.stdout);
 }
 
-#[test]
-fn bench_prints_a_row_per_phase_next_to_the_floor() {
-    let done = run(&["bench", "--seconds", "1", "--json"]);
+/// The rows of `bench` with these arguments beside what keeps it short.
+fn bench(args: &[&str]) -> (Vec<serde_json::Value>, String) {
+    let short = ["bench", "--seconds", "1", "--backlog", "20000", "--json"];
+    let done = run(&[&short[..], args].concat());
     assert_eq!(done.code, Some(0), "{}{}", done.stdout, done.stderr);
-    let rows: Vec<serde_json::Value> =
-        done.stdout.lines().map(|line| serde_json::from_str(line).expect("one object per line")).collect();
+    let rows = done.stdout.lines().map(|line| serde_json::from_str(line).expect("one object per line")).collect();
+    (rows, done.stderr)
+}
+
+#[test]
+fn bench_prints_a_row_per_phase_next_to_its_floors() {
+    let (rows, stderr) = bench(&[]);
     let phases: Vec<_> = rows.iter().map(|row| row["phase"].as_str().expect("a name")).collect();
-    assert_eq!(
-        phases,
-        [
-            "floor: write 4 KiB + fdatasync",
-            "publish, one at a time",
-            "publish",
-            "publish in batches",
-            "consume and ack"
-        ]
-    );
-    for row in &rows {
+    let all = ["floor: write 4 KiB + fdatasync", "single", "publish", "batch", "consume", "at-once", "idle"];
+    assert_eq!(phases, all);
+    for row in rows.iter().filter(|row| row["phase"] != "idle") {
         assert!(row["messages"].as_u64() > Some(0) && row["per_s"].as_u64() > Some(0), "{row}");
         assert!(row["p50_us"].as_u64() <= row["p99_us"].as_u64(), "{row}");
+        assert!(row["p99_us"].as_u64() <= row["p999_us"].as_u64(), "{row}");
     }
-    assert!(done.stderr.contains("floor of this disk: ") && done.stderr.contains("broker: "), "{}", done.stderr);
+    for row in rows.iter().filter(|row| all[1..6].contains(&row["phase"].as_str().expect("a name"))) {
+        for ratio in ["of_echo_pct", "of_commit_pct", "p50_of_commit_pct", "commit_p50_us", "cpu_ms_per_million"] {
+            assert!(row[ratio].as_u64() > Some(0), "{ratio} of {row}");
+        }
+        assert!(row["peak_kib"].as_u64() > Some(1000), "{row}");
+    }
+    let at_once = &rows[5];
+    assert!(at_once["delivery_p50_us"].as_u64() > Some(0), "{at_once}");
+    assert!(at_once["commit_delivery_p50_us"].as_u64() > Some(0), "{at_once}");
+    assert!(rows[6]["peak_kib"].as_u64() > Some(1000), "{}", rows[6]);
+    assert!(stderr.contains("floor of this disk: "), "{stderr}");
+}
+
+#[test]
+fn bench_runs_the_phases_that_are_named_with_keys_and_several_consumers() {
+    let args = ["--phase", "at-once", "--keys", "7", "--consumers", "3", "--producers", "4", "--outstanding", "8"];
+    let (rows, _) = bench(&[&args[..], &["--no-floors", "--runs", "2"]].concat());
+    assert_eq!(rows.len(), 1, "{rows:?}");
+    assert_eq!((rows[0]["keys"].as_u64(), rows[0]["runs"].as_u64()), (Some(7), Some(2)));
+    assert!(rows[0]["messages"].as_u64() > Some(0) && rows[0]["of_commit_pct"].is_null(), "{}", rows[0]);
+    let refused = run(&["bench", "--phase", "publsh"]);
+    assert_eq!(refused.code, Some(2), "{}", refused.stderr);
+    assert!(refused.stderr.contains("single, publish, batch, consume, at-once, idle"), "{}", refused.stderr);
 }

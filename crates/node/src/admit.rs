@@ -1,7 +1,7 @@
 //! What becomes of a request: a command in the open batch, an answer at once, or a refusal before anything is proposed.
 
 use mortarmq_shard::command::{CreateTopic, EndMember, ITEMS_MAX, Settle};
-use mortarmq_shard::{Command, JoinGroup, Setting, SettleItem, SettleKind};
+use mortarmq_shard::{Command, JoinGroup, Setting, SettleItem, SettleKind, StartPolicy};
 use mortarmq_types::{ConnectionId, MemberId, PathId};
 use mortarmq_wire::{ErrorCode, Outcome};
 
@@ -149,6 +149,11 @@ impl Node {
         };
         if let Some(resume) = resume {
             return self.add_resume(now, connection, slot, subscribe, resume);
+        }
+        let names_none = matches!(&subscribe.start, StartPolicy::At(places) if places.is_empty());
+        if start.is_none() && names_none {
+            let text = "start_policy 2 needs the sequences: give \"start\": {\"PARTITION\": SEQUENCE} in the options";
+            return self.answer(connection, slot, Err(Failure::new(ErrorCode::InvalidTopic, text)));
         }
         let join = JoinGroup {
             topic: subscribe.topic,

@@ -107,13 +107,7 @@ fn passes_of(others: u64) {
 
 #[test]
 fn p4_a_message_delayed_for_a_day_stops_nobody() {
-    passes_of(100_000);
-}
-
-#[test]
-#[ignore = "a few seconds: the same with 100,000 runs always"]
-fn p4_a_message_delayed_for_a_day_stops_not_one_of_a_million() {
-    passes_of(1_000_000);
+    passes_of(support::backlog());
 }
 
 #[test]
@@ -310,11 +304,5 @@ fn drops_of(messages: u64) {
 
 #[test]
 fn p4_an_expired_backlog_is_dropped_a_thousand_at_a_time() {
-    drops_of(100_000);
-}
-
-#[test]
-#[ignore = "a few seconds: the same with 100,000 runs always"]
-fn p4_an_expired_backlog_of_a_million_is_dropped_a_thousand_at_a_time() {
-    drops_of(1_000_000);
+    drops_of(support::backlog());
 }

@@ -302,13 +302,7 @@ fn delayed_ones_stop_nobody(count: u64) {
 
 #[test]
 fn p4_delayed_messages_that_go_stop_nobody() {
-    delayed_ones_stop_nobody(50_000);
-}
-
-#[test]
-#[ignore = "half a minute: the same with 50,000 runs always"]
-fn p4_a_million_delayed_messages_that_go_stop_nobody() {
-    delayed_ones_stop_nobody(1_000_000);
+    delayed_ones_stop_nobody(support::backlog());
 }
 
 const KEEP_BYTES: u64 = 3000;

@@ -16,6 +16,8 @@ use mortarmq_http::Token;
 use mortarmq_shard::{DefaultKey, Defaults};
 use mortarmq_types::NodeId;
 
+use crate::web_socket::Origins;
+
 pub use keys::{KEYS, Key, Kind, Status};
 pub use tls::TlsFiles;
 pub use value::Value;
@@ -27,6 +29,10 @@ pub struct Config {
     pub node_id: NodeId,
     /// Where it takes clients of the wire protocol. Port 0 takes a free one.
     pub listen_client: SocketAddr,
+    /// Where it takes clients over WebSocket, if it does. Port 0 takes a free one.
+    pub listen_ws: Option<SocketAddr>,
+    /// The pages that may open a WebSocket.
+    pub ws_origins: Origins,
     /// Where it serves metrics, health and the operator routes. Port 0 takes a free one.
     pub listen_admin: SocketAddr,
     /// Where everything is kept.
@@ -288,9 +294,13 @@ impl Settings {
         let address = |name: &'static str| {
             addresses::check(name, value(name).address(), find(name).is_some(), !tokens.is_empty())
         };
+        let listen_ws = value("listen_ws").optional_address();
+        let listen_ws = listen_ws.map(|at| addresses::check("listen_ws", at, true, !tokens.is_empty())).transpose()?;
         let config = Config {
             node_id: NodeId::new(u16::try_from(value("node_id").number()).expect("its range ends at 16 bits")),
             listen_client: address("listen_client")?,
+            listen_ws,
+            ws_origins: value("ws_origins").origins(),
             listen_admin: address("listen_admin")?,
             data_dir: value("data_dir").path(),
             journal_file_bytes: value("journal_file_bytes").number(),

@@ -9,7 +9,7 @@
 //! | scrub | `scrub_thread.rs` | reads everything again, slowly, and names damage |
 //! | read pool | `read_pool.rs` | reads payloads for deliveries, peeks and traces |
 //! | disk watch | `room.rs` | looks once a second how full the disk is |
-//! | tokio | `listener.rs`, `connection/`, `admin.rs` | sockets and frames, the operator routes |
+//! | tokio | `listener.rs`, `connection/`, `web_socket/`, `admin.rs` | sockets and frames, the operator routes |
 //!
 //! Reading order: [`server`] (start and stop), `recover.rs` (journal to node), `event.rs` and `shard_loop.rs`, then
 //! `connection/mod.rs` (one task per connection) with `connection/intake.rs` (frames to requests) and
@@ -41,6 +41,7 @@ mod shard_loop;
 mod shared;
 mod threads;
 mod turn_away;
+mod web_socket;
 
 /// Checking a data directory that no node uses, for the command that does it.
 pub use mortarmq_storage::{DirectoryLock, Finding, LockError, RealDisk, Summary, VerifyError, verify};
@@ -53,5 +54,6 @@ pub use identity::ForeignData;
 pub use open_files::TooFewFiles;
 pub use recover::RecoverySummary;
 pub use segment_thread::SegmentError;
-pub use server::{Addresses, Running, Server, StartError};
+pub use server::{Addresses, Running, Server, StartError, socket_threads};
 pub use threads::EXIT_DISK_FAILED;
+pub use web_socket::Origins;

@@ -7,22 +7,25 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use mortarmq_node::ErrorCode;
 use mortarmq_transport::{Acceptor, Stream};
-use mortarmq_types::ConnectionId;
 use mortarmq_wire::ops::ErrorAnswer;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, mpsc, watch};
 
+use crate::connection::line::Line;
 use crate::connection::session::Identity;
 use crate::connection::{intake::NO_OP, serve};
 use crate::shared::Shared;
 use crate::threads::AbortOnPanic;
 use crate::turn_away::TurnAway;
+use crate::web_socket::{Origins, no_place};
 
 /// What the client listener needs.
 pub(crate) struct ClientListener {
     pub(crate) listener: TcpListener,
     /// With it nothing but TLS is spoken.
     pub(crate) acceptor: Option<Acceptor>,
+    /// With it frames travel in the messages of WebSockets, opened by pages of these origins.
+    pub(crate) origins: Option<Arc<Origins>>,
     pub(crate) identity: Identity,
     pub(crate) shared: Arc<Shared>,
     pub(crate) max_connections: u32,
@@ -32,12 +35,25 @@ pub(crate) struct ClientListener {
 }
 
 impl ClientListener {
+    /// The same over WebSocket, with as many places of its own.
+    pub(crate) fn beside(&self, listener: TcpListener, origins: &Origins) -> Self {
+        Self {
+            listener,
+            acceptor: self.acceptor.clone(),
+            origins: Some(Arc::new(origins.clone())),
+            identity: self.identity.clone(),
+            shared: Arc::clone(&self.shared),
+            max_connections: self.max_connections,
+            stopping: self.stopping.clone(),
+            alive: self.alive.clone(),
+        }
+    }
+
     /// Accepts until a stop is asked for.
     pub(crate) async fn run(mut self) {
         let _guard = AbortOnPanic;
         let places = Arc::new(Semaphore::new(self.max_connections as usize));
-        let turn_away = TurnAway::new(refusal(self.max_connections));
-        let mut id = ConnectionId::ZERO;
+        let turn_away = TurnAway::new(refusal(self.max_connections, self.origins.is_some()));
         loop {
             let accepted = tokio::select! {
                 accepted = self.listener.accept() => accepted,
@@ -63,12 +79,16 @@ impl ClientListener {
                 tracing::debug!(%error, "TCP_NODELAY");
             }
             let Some(stream) = with_tls(self.acceptor.as_ref(), stream) else { continue };
-            id = id.next();
+            let line = match &self.origins {
+                None => Line::plain(stream),
+                Some(origins) => Line::web(stream, Arc::clone(origins)),
+            };
+            let id = self.shared.next_connection();
             let (identity, shared, stopping) = (self.identity.clone(), Arc::clone(&self.shared), self.stopping.clone());
             let alive = self.alive.clone();
             tokio::spawn(async move {
                 let _guard = AbortOnPanic;
-                serve(stream, id, identity, shared, stopping).await;
+                serve(line, id, identity, shared, stopping).await;
                 drop((place, alive));
             });
         }
@@ -94,8 +114,11 @@ pub(crate) async fn pause_after(error: &io::Error) {
 }
 
 /// Says why.
-fn refusal(max_connections: u32) -> Bytes {
+fn refusal(max_connections: u32, is_web: bool) -> Bytes {
     let text = format!("this node has its {max_connections} connections (max_connections); close some, or raise it");
+    if is_web {
+        return no_place(&text).into();
+    }
     let mut out = BytesMut::new();
     ErrorAnswer::new(ErrorCode::QuotaExceeded, NO_OP, text.as_bytes()).encode(&mut out);
     out.freeze()

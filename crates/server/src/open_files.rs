@@ -6,6 +6,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 /// Places for connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Places {
+    /// Of each listener of clients.
     pub(crate) clients: u32,
     pub(crate) admins: u32,
 }
@@ -19,14 +20,14 @@ pub struct TooFewFiles {
 }
 
 /// Raises the limit of open files as far as the system lets it, and divides what storage leaves.
-pub(crate) fn places(max_connections: u32) -> Result<Places, TooFewFiles> {
+pub(crate) fn places(max_connections: u32, client_listeners: u32) -> Result<Places, TooFewFiles> {
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
     if current != maximum && setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }).is_err() {
         tracing::debug!("the limit of open files stays as it is");
     }
     // No limit at all is more than any number of connections.
     let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
-    let places = divide(limit, max_connections).ok_or(TooFewFiles { limit })?;
+    let places = divide(limit, max_connections, client_listeners).ok_or(TooFewFiles { limit })?;
     if places.clients < max_connections {
         tracing::warn!(
             "{limit} open files are allowed: there is room for {} client connections instead of {max_connections} \
@@ -38,13 +39,13 @@ pub(crate) fn places(max_connections: u32) -> Result<Places, TooFewFiles> {
 }
 
 /// Clients come before operators, whose part is never nothing.
-fn divide(limit: u64, max_connections: u32) -> Option<Places> {
+fn divide(limit: u64, max_connections: u32, client_listeners: u32) -> Option<Places> {
     if limit < LIMIT_MIN {
         return None;
     }
     let room = u32::try_from(limit - RESERVED).unwrap_or(u32::MAX);
-    let clients = max_connections.min(room - room / ADMIN_PART);
-    Some(Places { clients, admins: max_connections.min(room - clients) })
+    let clients = max_connections.min((room - room / ADMIN_PART) / client_listeners);
+    Some(Places { clients, admins: max_connections.min(room - clients * client_listeners) })
 }
 
 /// Storage keeps at most 256 segment files open; journal, sockets that listen or are turned away, and scrapes of
@@ -64,13 +65,15 @@ mod tests {
     fn rule_9_connections_never_take_the_file_handles_of_storage() {
         for limit in [LIMIT_MIN, 1024, 4096, 65_536, u64::MAX] {
             for wanted in [1, 100, 4096, u32::MAX] {
-                let Places { clients, admins } = divide(limit, wanted).expect("enough");
+                let Places { clients, admins } = divide(limit, wanted, 1).expect("enough");
                 assert!(clients > 0 && admins > 0, "{limit} {wanted}");
                 assert!(u64::from(clients) + u64::from(admins) + RESERVED <= limit, "{limit} {wanted}");
                 assert!(clients <= wanted && admins <= wanted, "{limit} {wanted}");
             }
         }
-        assert_eq!(divide(LIMIT_MIN - 1, 1), None);
-        assert_eq!(divide(16_384, 4096), Some(Places { clients: 4096, admins: 4096 }));
+        assert_eq!(divide(LIMIT_MIN - 1, 1, 1), None);
+        assert_eq!(divide(16_384, 4096, 2), Some(Places { clients: 4096, admins: 4096 }));
+        assert_eq!(divide(8192, 4096, 2), Some(Places { clients: 3388, admins: 968 }));
+        assert_eq!(divide(16_384, 4096, 1), Some(Places { clients: 4096, admins: 4096 }));
     }
 }

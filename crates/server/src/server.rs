@@ -42,6 +42,8 @@ pub struct Server;
 pub struct Addresses {
     /// The wire protocol.
     pub client: SocketAddr,
+    /// The wire protocol over WebSocket, if it is on.
+    pub ws: Option<SocketAddr>,
     /// Metrics, health and the operator routes.
     pub admin: SocketAddr,
 }
@@ -161,7 +163,8 @@ impl Server {
         // Before anything is touched: a file that is wrong is found at once.
         let acceptor = acceptor(&config)?;
         let lock = DirectoryLock::acquire(&config.data_dir).map_err(StartError::Lock)?;
-        let places = places(config.max_connections).map_err(StartError::OpenFiles)?;
+        let places =
+            places(config.max_connections, 1 + u32::from(config.listen_ws.is_some())).map_err(StartError::OpenFiles)?;
         let (metrics, status) = (Arc::new(Metrics::new()), Arc::new(Status::new()));
         let (events, inbox) = std_mpsc::channel();
         let disk: Arc<dyn Disk> = Arc::new(RealDisk);
@@ -288,12 +291,19 @@ impl Process {
         let clients = ClientListener {
             listener,
             acceptor: acceptor.clone(),
+            origins: None,
             identity,
             shared: Arc::clone(&shared),
             max_connections: places.clients,
             stopping: stopping.clone(),
             alive,
         };
+        let mut ws = None;
+        if let Some(address) = config.listen_ws {
+            let (listener, bound) = self.bind("listen_ws", address)?;
+            self.runtime.spawn(clients.beside(listener, &config.ws_origins).run());
+            ws = Some(bound);
+        }
         self.runtime.spawn(clients.run());
         let handle = AdminHandle {
             questions: Arc::new(Semaphore::new(admin::QUESTIONS_MAX)),
@@ -321,7 +331,7 @@ impl Process {
                 tracing::error!(%error, "the admin listener ended");
             }
         });
-        Ok(Addresses { client, admin })
+        Ok(Addresses { client, ws, admin })
     }
 
     fn bind(&self, key: &'static str, address: SocketAddr) -> Result<(TcpListener, SocketAddr), StartError> {
@@ -369,11 +379,17 @@ fn room(config: &Config, disk: &Arc<dyn Disk>, events: &std_mpsc::Sender<Event>)
     Ok(Arc::new(room))
 }
 
-/// Leaves one core to the shard's loop.
-fn runtime() -> io::Result<Runtime> {
+/// How many threads carry the sockets: one core is left to the shard's loop. Public so that what a broker is measured
+/// against can run on as many.
+#[must_use]
+pub fn socket_threads() -> usize {
     let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    cores.saturating_sub(1).max(1)
+}
+
+fn runtime() -> io::Result<Runtime> {
     tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(cores.saturating_sub(1).max(1))
+        .worker_threads(socket_threads())
         .thread_name("tokio")
         .enable_all()
         .build()

@@ -1,11 +1,12 @@
 //! What all connections of a process share.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU8};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::mpsc;
 use std::time::Instant;
 
 use mortarmq_http::Access;
+use mortarmq_types::ConnectionId;
 use tokio::sync::Semaphore;
 
 use crate::clock::NodeClock;
@@ -17,6 +18,7 @@ use crate::outlet::Piles;
 /// What all connections of a process share.
 pub(crate) struct Shared {
     events: mpsc::Sender<Event>,
+    last_connection: AtomicU64,
     pub(crate) clock: NodeClock,
     /// Who may do what.
     pub(crate) access: Arc<Access>,
@@ -60,6 +62,7 @@ impl Shared {
         let piles = Arc::new(Piles::new(usize::try_from(config.send_budget_bytes).unwrap_or(usize::MAX)));
         Self {
             events,
+            last_connection: AtomicU64::new(0),
             clock: NodeClock,
             access: Arc::new(Access::new(config.tokens.clone())),
             receive_budget,
@@ -67,6 +70,11 @@ impl Shared {
             metrics,
             status,
         }
+    }
+
+    /// The number of a new connection, of whichever listener.
+    pub(crate) fn next_connection(&self) -> ConnectionId {
+        ConnectionId::new(self.last_connection.fetch_add(1, Ordering::Relaxed) + 1)
     }
 
     /// Gives an event to the shard's loop. Once the loop has ended nobody is left to care.

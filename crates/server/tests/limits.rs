@@ -222,3 +222,29 @@ fn is_refused(address: std::net::SocketAddr) -> bool {
     let (op, payload) = client.frame();
     matches!(ServerFrame::decode(op, &payload).expect("a good frame"), ServerFrame::Error(_))
 }
+
+#[test]
+fn rule_9_strangers_take_nothing_of_the_receive_budget() {
+    // Goal: who has not shown who it is cannot keep large frames of others out. Method: the smallest budget, as many
+    // strangers that begin the largest frame as would use it up, and a client with a large frame, while they wait.
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let node = start_with(config(folder.path(), &[("receive-budget-bytes", "32MiB")]));
+    let mut client = Client::connect(node.addresses().client);
+    let topic = client.declare("orders", EAGER);
+    let strangers: Vec<Client> = (0..8)
+        .map(|number| {
+            let mut stranger = Client::open(node.addresses().client);
+            // The length alone, and a frame of which much is to come and some is there.
+            let begun: &[u8] = if number % 2 == 0 { &[1, 0, 0, 0] } else { &[0, 1, 7, 0, 1, 1, 0, 0] };
+            stranger.write(begun);
+            stranger
+        })
+        .collect();
+    client.publish(topic, &vec![7; VALUE_BYTES]);
+    for stranger in &strangers {
+        stranger.stream.set_nonblocking(true).expect("a flag");
+        let found = stranger.stream.peek(&mut [0]).expect_err("the client did not wait for its time-out");
+        assert_eq!(found.kind(), std::io::ErrorKind::WouldBlock);
+    }
+    node.stop();
+}

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use mortarmq_client::{
     Client as TlsClient, ClientError, ClientOptions, ConsumerOptions, Message, ProducerOptions, Roots, TlsOptions,
+    TopicOptions,
 };
 use mortarmq_server::{Config, Running, Server, StartError};
 use mortarmq_wire::ErrorCode;
@@ -78,7 +79,7 @@ fn messages_of_every_size_pass_over_tls_in_order() {
     let node = Node::start();
     block_on(async {
         let client = TlsClient::connect(node.options()).await.expect("connected");
-        client.declare_topic("orders", 1, "").await.expect("declared");
+        client.declare_topic("orders", TopicOptions::partitions(1)).await.expect("declared");
         let producer = client.producer("orders", ProducerOptions::default()).await.expect("a producer");
         let value = |index: usize| vec![index as u8; [0, 1, 100, 16_384, 16_385, 70_000, 900_000][index % 7]];
         let mut receipts = Vec::new();
@@ -90,11 +91,10 @@ fn messages_of_every_size_pass_over_tls_in_order() {
             receipt.await.expect("stored");
         }
         let mut consumer = client.consumer("orders", "billing", ConsumerOptions::default()).await.expect("a consumer");
-        let settler = consumer.settler();
         for index in 0..70 {
             let delivery = consumer.next().await.expect("it is open").expect("a message");
             assert!(delivery.value == value(index), "message {index}");
-            settler.ack(&delivery).await.expect("acked");
+            delivery.ack().await.expect("acked");
         }
         client.close().await;
     });
@@ -105,7 +105,7 @@ fn many_clients_of_which_some_read_nothing_do_not_hold_each_other() {
     let node = Node::start();
     block_on(async {
         let client = TlsClient::connect(node.options()).await.expect("connected");
-        client.declare_topic("orders", 1, "").await.expect("declared");
+        client.declare_topic("orders", TopicOptions::partitions(1)).await.expect("declared");
         // Connections that begin a handshake and go no further.
         let stalled: Vec<_> = (0..50)
             .map(|_| {

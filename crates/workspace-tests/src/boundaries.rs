@@ -34,7 +34,7 @@ pub const ARROWS: &[(&str, &[&str])] = &[
     ("lossyfs", &[]),
     ("history", &[]),
     ("wire", &["types"]),
-    ("client", &["types", "wire", "transport"]),
+    ("client", &["types", "wire", "transport", "history"]),
     ("delivery", &["types"]),
     ("shard", &["types", "delivery"]),
     ("replica", &["types"]),

@@ -10,7 +10,6 @@ use super::Engine;
 use super::link::Sent;
 use super::topic::TopicUse;
 use crate::backoff::Backoff;
-use crate::delivery::Delivery;
 use crate::errors::{ClientError, ServerError};
 
 impl Engine {
@@ -56,7 +55,7 @@ impl Engine {
     fn on_message(&mut self, message: &Message<'_>, now: Instant) {
         let known = self.subscriptions.values_mut().find(|known| known.is_known_as(message.subscription_id));
         match known {
-            Some(subscription) => subscription.arrived(Delivery::of(message), now),
+            Some(subscription) => subscription.arrived(message, now, &mut self.effects),
             None => tracing::debug!(message.subscription_id, "a message came for a subscription that has ended"),
         }
     }
@@ -85,7 +84,7 @@ impl Engine {
             }
             Sent::Leave { subscription } => {
                 if let Some(subscription) = self.subscriptions.get_mut(&subscription) {
-                    subscription.left(effects);
+                    subscription.left(result, effects);
                 }
             }
             Sent::Call { call, .. } => {

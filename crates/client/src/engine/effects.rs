@@ -6,13 +6,13 @@ use std::sync::Arc;
 use tokio::sync::{Notify, Semaphore, oneshot};
 
 use super::call::CallAnswer;
-use crate::errors::{ClientError, PublishError};
+use crate::errors::{ClientError, PublishError, SettleError};
 use crate::producer::Published;
-use crate::settler::SettleOutcome;
+use crate::recording::Told;
 
 pub(crate) type PublishResult = Result<Published, PublishError>;
 pub(crate) type BatchResult = Result<Vec<Published>, PublishError>;
-pub(crate) type SettleResult = Result<SettleOutcome, ClientError>;
+pub(crate) type SettleResult = Result<(), SettleError>;
 pub(crate) type CallResult = Result<CallAnswer, ClientError>;
 pub(crate) type DoneResult = Result<(), ClientError>;
 
@@ -25,6 +25,7 @@ pub(crate) enum Effect {
     Done(oneshot::Sender<DoneResult>, DoneResult),
     Room(Arc<Window>, Weight),
     Wake(Arc<Notify>),
+    Told(Box<Told>),
 }
 
 #[derive(Debug, Default)]
@@ -33,6 +34,11 @@ pub(crate) struct Effects(Vec<Effect>);
 impl Effects {
     pub(crate) fn push(&mut self, effect: Effect) {
         self.0.push(effect);
+    }
+
+    /// Tells a history. Whoever waits for the same answer hears of it later, if this is called first.
+    pub(crate) fn tell(&mut self, told: impl IntoIterator<Item = Told>) {
+        self.0.extend(told.into_iter().map(|told| Effect::Told(Box::new(told))));
     }
 
     /// Gives room back, in one step for many answers.
@@ -68,6 +74,7 @@ impl Effects {
                 Effect::Done(sender, result) => drop(sender.send(result)),
                 Effect::Room(window, weight) => window.leave(weight),
                 Effect::Wake(notify) => notify.notify_one(),
+                Effect::Told(told) => told.tell(),
             }
         }
     }

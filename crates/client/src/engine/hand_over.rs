@@ -44,6 +44,7 @@ struct Held {
     key: Option<Key>,
     stage: Stage,
     lease: Arc<Lease>,
+    msg: Option<Arc<str>>,
     lease_ms: u32,
     renew_at: Instant,
     /// When the lease runs out if it is not renewed, as far as this side can tell.
@@ -240,6 +241,7 @@ impl HandOver {
             key,
             stage: Stage::Waiting,
             lease: Arc::clone(&delivery.lease),
+            msg: delivery.msg.clone(),
             lease_ms: delivery.lease_ms,
             renew_at: now + renewal_after(lease),
             lease_until: now + lease,
@@ -310,6 +312,10 @@ impl Held {
             ownership_epoch: self.ownership_epoch,
             delay_ms: 0,
             error_text: Bytes::new(),
+            lease_ms: self.lease_ms,
+            msg: self.msg.clone(),
+            call_ns: 0,
+            is_repeat: false,
             reply: None,
         }
     }

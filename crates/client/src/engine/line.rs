@@ -35,6 +35,7 @@ use crate::errors::{ClientError, PublishError, ServerError};
 use crate::message::{Message, address, encode_publish, encode_publish_batch};
 use crate::options::{ProducerOptions, ReconnectOptions};
 use crate::producer::Published;
+use crate::recording::{PublishNote, Scribe};
 
 #[derive(Debug)]
 pub(crate) struct Line {
@@ -72,6 +73,7 @@ pub(crate) struct Line {
     give_up_after: Option<Duration>,
     window: Arc<Window>,
     ended: Option<ClientError>,
+    scribe: Option<Scribe>,
     /// Whether the producer is gone: the line ends with its last answer.
     pub(crate) is_released: bool,
 }
@@ -87,6 +89,8 @@ struct Entry {
     may_be_stored: bool,
     /// `None` when it is answered for good.
     reply: Option<Reply>,
+    /// For a history; empty where none is written.
+    notes: Vec<PublishNote>,
 }
 
 #[derive(Debug)]
@@ -115,6 +119,7 @@ impl Line {
         topic: String,
         options: &ProducerOptions,
         reconnect: &ReconnectOptions,
+        scribe: Option<Scribe>,
         opened: oneshot::Sender<DoneResult>,
     ) -> Self {
         Self {
@@ -141,6 +146,7 @@ impl Line {
             give_up_after: reconnect.give_up_after,
             window: Arc::new(Window::new(options.max_outstanding)),
             ended: None,
+            scribe,
             is_released: false,
         }
     }
@@ -165,7 +171,7 @@ impl Line {
         self.check_open()?;
         let start = self.frames.len();
         encode_publish(message, self.partition, scratch, &mut self.frames)?;
-        self.push(start, 1, weight, Reply::One(reply));
+        self.push(start, std::slice::from_ref(message), weight, Reply::One(reply));
         Ok(())
     }
 
@@ -180,8 +186,7 @@ impl Line {
         self.check_open()?;
         let start = self.frames.len();
         encode_publish_batch(messages, self.partition, scratch, &mut self.frames)?;
-        let count = u16::try_from(messages.len()).expect("a batch that was encoded has at most 1024 records");
-        self.push(start, count, weight, Reply::Batch(reply));
+        self.push(start, messages, weight, Reply::Batch(reply));
         Ok(())
     }
 
@@ -306,7 +311,9 @@ impl Line {
         self.ended.clone().map_or(Ok(()), Err)
     }
 
-    fn push(&mut self, start: usize, count: u16, weight: Weight, reply: Reply) {
+    fn push(&mut self, start: usize, messages: &[Message<'_>], weight: Weight, reply: Reply) {
+        let count = u16::try_from(messages.len()).expect("a batch that was encoded has at most 1024 records");
+        let notes = self.scribe.as_ref().map_or_else(Vec::new, |scribe| scribe.calls(messages));
         let frame_len = self.frames.len() - start;
         let number = self.next_number;
         self.next_number += u64::from(count);
@@ -318,6 +325,7 @@ impl Line {
             is_in_flight: false,
             may_be_stored: false,
             reply: Some(reply),
+            notes,
         });
     }
 
@@ -335,11 +343,14 @@ impl Line {
         let entry = &mut self.entries[at];
         match (entry.reply.take(), decoded) {
             (Some(Reply::One(sender)), Decoded::One(published)) => {
+                tell(self.scribe.as_ref(), entry, self.producer_id, Ok(&[published]), effects);
                 effects.push(Effect::Published(sender, Ok(published)));
                 effects.room(&self.window, entry.weight);
             }
             (Some(Reply::Batch(sender)), Decoded::Batch(ok)) => {
-                effects.push(Effect::Batch(sender, Ok(Published::of_batch(&ok))));
+                let published = Published::of_batch(&ok);
+                tell(self.scribe.as_ref(), entry, self.producer_id, Ok(&published), effects);
+                effects.push(Effect::Batch(sender, Ok(published)));
                 effects.room(&self.window, entry.weight);
             }
             // The line was ended meanwhile and has told the caller so.
@@ -393,6 +404,7 @@ impl Line {
     fn fail(&mut self, at: usize, error: ClientError, effects: &mut Effects) {
         let entry = &mut self.entries[at];
         let Some(reply) = entry.reply.take() else { return };
+        tell(self.scribe.as_ref(), entry, self.producer_id, Err(error.outcome()), effects);
         let error = PublishError {
             producer_id: ProducerId::new(self.producer_id),
             producer_seq: ProducerSeq::new(entry.number),
@@ -430,6 +442,19 @@ impl Line {
     fn is_time_up(&mut self, now: Instant) -> bool {
         let since = *self.refused_since.get_or_insert(now);
         self.give_up_after.is_some_and(|limit| now.duration_since(since) >= limit)
+    }
+}
+
+/// Tells a history what became of an entry.
+fn tell(
+    scribe: Option<&Scribe>,
+    entry: &mut Entry,
+    producer_id: u64,
+    result: Result<&[Published], Outcome>,
+    effects: &mut Effects,
+) {
+    if let Some(scribe) = scribe {
+        effects.tell(scribe.published(std::mem::take(&mut entry.notes), producer_id, entry.number, result));
     }
 }
 

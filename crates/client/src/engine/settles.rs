@@ -1,6 +1,7 @@
 //! Settles on their way: gathered into SETTLE frames, one in flight at a time, repeated until each is answered.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
 use mortarmq_types::{DeliveryId, Partition, Seq};
@@ -11,6 +12,7 @@ use tokio::sync::oneshot;
 
 use super::effects::SettleResult;
 use crate::delivery::Delivery;
+use crate::recording::Scribe;
 
 /// What is to become of one delivery.
 #[derive(Debug)]
@@ -21,6 +23,13 @@ pub(crate) struct Item {
     pub(crate) ownership_epoch: u64,
     pub(crate) delay_ms: u32,
     pub(crate) error_text: Bytes,
+    /// The lease that it renews.
+    pub(crate) lease_ms: u32,
+    /// The message's own id in a history, and when this was asked for; none where none is written.
+    pub(crate) msg: Option<Arc<str>>,
+    pub(crate) call_ns: u64,
+    /// Whether an attempt was answered "not now", or not at all.
+    pub(crate) is_repeat: bool,
     /// Who waits for the answer; nobody for what the client does by itself.
     pub(crate) reply: Option<oneshot::Sender<SettleResult>>,
 }
@@ -41,6 +50,10 @@ impl Item {
             ownership_epoch: delivery.ownership_epoch,
             delay_ms: 0,
             error_text: Bytes::new(),
+            lease_ms: delivery.lease_ms,
+            msg: delivery.msg.clone(),
+            call_ns: 0,
+            is_repeat: false,
             reply: None,
         }
     }
@@ -52,11 +65,17 @@ impl Item {
 pub(crate) struct Settles {
     queue: VecDeque<Item>,
     in_flight: Vec<Item>,
+    scribe: Option<Scribe>,
 }
 
 impl Settles {
+    pub(crate) fn new(scribe: Option<Scribe>) -> Self {
+        Self { scribe, ..Self::default() }
+    }
+
     pub(crate) fn push(&mut self, item: Item) {
-        self.queue.push_back(item);
+        let call_ns = self.scribe.as_ref().map_or(0, Scribe::now_ns);
+        self.queue.push_back(Item { call_ns, ..item });
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -92,7 +111,7 @@ impl Settles {
     /// Puts back what was not answered for good, in front and in its order.
     pub(crate) fn put_back(&mut self, items: impl DoubleEndedIterator<Item = Item>) {
         for item in items.rev() {
-            self.queue.push_front(item);
+            self.queue.push_front(Item { is_repeat: true, ..item });
         }
     }
 

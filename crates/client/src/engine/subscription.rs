@@ -12,7 +12,9 @@ use std::time::Duration;
 
 use bytes::BytesMut;
 use mortarmq_types::MemberId;
-use mortarmq_wire::ops::{Credit, CreditMode, Heartbeat, HeartbeatState, Pull, SettleKind, StartPolicy, Subscribe};
+use mortarmq_wire::ops::{
+    Credit, CreditMode, Heartbeat, HeartbeatState, Message, Pull, SettleKind, StartPolicy, Subscribe,
+};
 use mortarmq_wire::{List, Outcome};
 use tokio::sync::{Notify, oneshot};
 use tokio::time::Instant;
@@ -25,12 +27,14 @@ use super::settles::{Item, Settles};
 use super::topic::TopicUse;
 use crate::backoff::Backoff;
 use crate::delivery::Delivery;
-use crate::errors::ClientError;
-use crate::options::{ConsumerOptions, ReconnectOptions};
+use crate::errors::{ClientError, SettleError};
+use crate::options::{ConsumerOptions, PullOptions, ReconnectOptions};
+use crate::recording::Scribe;
+use crate::settle::Home;
 
 #[derive(Debug)]
 pub(crate) struct Subscription {
-    id: u32,
+    home: Home,
     topic: TopicUse,
     settings: Settings,
     member: Option<Member>,
@@ -40,8 +44,13 @@ pub(crate) struct Subscription {
     is_requested: bool,
     /// Whether the last SUB asked for pushes.
     is_credit_asked: bool,
+    /// Whether the broker has to be told of another window.
+    is_credit_changed: bool,
     hand_over: HandOver,
     settles: Settles,
+    /// Writes a history, if one is wanted; and since when what comes was asked for.
+    scribe: Option<Scribe>,
+    asked_ns: Option<u64>,
     pull: Option<PullRequest>,
     heartbeat_at: Option<Instant>,
     /// The broker refused something for now: nothing but heartbeats is sent until then.
@@ -79,22 +88,16 @@ struct Member {
 
 #[derive(Debug)]
 struct PullRequest {
-    limits: PullLimits,
+    limits: PullOptions,
     is_sent: bool,
     reply: oneshot::Sender<DoneResult>,
-}
-
-/// What a pull asks for.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct PullLimits {
-    pub(crate) max_messages: u16,
-    pub(crate) max_bytes: u32,
-    pub(crate) wait_ms: u16,
 }
 
 #[derive(Debug, Default)]
 struct Closing {
     is_leave_sent: bool,
+    /// When it was asked for, in a history's time.
+    call_ns: u64,
     reply: Option<oneshot::Sender<DoneResult>>,
 }
 
@@ -108,6 +111,10 @@ pub(crate) enum Next {
 }
 
 impl Settings {
+    pub(crate) fn group(&self) -> &str {
+        &self.group
+    }
+
     pub(crate) fn new(group: &str, options: ConsumerOptions) -> Self {
         Self {
             group: group.to_owned(),
@@ -123,22 +130,26 @@ impl Settings {
 
 impl Subscription {
     pub(crate) fn new(
-        id: u32,
+        home: Home,
         topic: String,
         settings: Settings,
         reconnect: &ReconnectOptions,
+        scribe: Option<Scribe>,
         opened: oneshot::Sender<DoneResult>,
     ) -> Self {
         Self {
-            id,
+            home,
             topic: TopicUse::new(topic),
             settings,
             member: None,
             identity: None,
             is_requested: false,
             is_credit_asked: false,
+            is_credit_changed: false,
             hand_over: HandOver::default(),
-            settles: Settles::default(),
+            settles: Settles::new(scribe.clone()),
+            scribe,
+            asked_ns: None,
             pull: None,
             heartbeat_at: None,
             retry_at: None,
@@ -189,13 +200,18 @@ impl Subscription {
             }
             return;
         };
-        if member.is_pushed_to && self.closing.is_some() {
-            self.stop_pushes(member, link);
+        if self.closing.is_some() {
+            // Before anything is given back: the broker would push it here again.
+            self.settings.credit_count = 0;
+            self.is_credit_changed |= member.is_pushed_to;
+        }
+        if std::mem::take(&mut self.is_credit_changed) {
+            self.send_credit(member, link);
         }
         if self.settles.wants_to_send() {
             let sent = self.settles.send(member.subscription_id, &mut link.out);
             sent.expect("1024 items with error texts of 1 KiB fit a frame");
-            link.sent.push_back(Sent::Settle { subscription: self.id });
+            link.sent.push_back(Sent::Settle { subscription: self.home.subscription });
         }
         self.send_pull(member, &mut link.out);
         if let Some(closing) = &mut self.closing
@@ -204,11 +220,16 @@ impl Subscription {
         {
             closing.is_leave_sent = true;
             member.heartbeat(HeartbeatState::Leave).encode(&mut link.out);
-            link.sent.push_back(Sent::Leave { subscription: self.id });
+            link.sent.push_back(Sent::Leave { subscription: self.home.subscription });
         }
     }
 
-    pub(crate) fn arrived(&mut self, delivery: Delivery, now: Instant) {
+    pub(crate) fn arrived(&mut self, message: &Message<'_>, now: Instant, effects: &mut Effects) {
+        let mut delivery = Delivery::of(message, &self.home);
+        if let Some(scribe) = &self.scribe {
+            delivery.msg = scribe.message_id(&delivery);
+            effects.tell(scribe.delivered(self.asked_ns.unwrap_or_default(), &delivery));
+        }
         if self.closing.is_some() {
             self.settles.push(Item::of(&delivery, SettleKind::Release));
         } else {
@@ -238,8 +259,19 @@ impl Subscription {
         self.settles.push(item);
     }
 
+    /// From now on this is the window, also over later connections.
+    pub(crate) fn set_credit(&mut self, messages: Option<u16>, bytes: Option<u32>) {
+        self.settings.credit_count = messages.unwrap_or(Subscribe::GROUP_CREDIT_COUNT);
+        self.settings.credit_bytes = bytes.unwrap_or(Subscribe::GROUP_CREDIT_BYTES);
+        self.is_credit_changed = true;
+    }
+
     /// Asks for messages; an earlier pull that nobody waits for any more is forgotten.
-    pub(crate) fn pull(&mut self, limits: PullLimits, reply: oneshot::Sender<DoneResult>) {
+    pub(crate) fn pull(&mut self, limits: PullOptions, reply: oneshot::Sender<DoneResult>) {
+        // What comes now was asked for now, if nothing can come any more that was asked for before.
+        if self.settings.credit_count == 0 && self.pull.is_none() {
+            self.asked_ns = self.scribe.as_ref().map(Scribe::now_ns);
+        }
         let is_open = self.pull.as_ref().is_some_and(|pull| pull.is_sent);
         self.pull = Some(PullRequest { limits, is_sent: is_open, reply });
     }
@@ -257,7 +289,11 @@ impl Subscription {
             self.settles.push(item);
         }
         self.pull = None;
-        self.closing.get_or_insert_default().reply = reply;
+        let closing = self.closing.get_or_insert_with(|| Closing {
+            call_ns: self.scribe.as_ref().map_or(0, Scribe::now_ns),
+            ..Closing::default()
+        });
+        closing.reply = reply;
         effects.wake(&self.ready);
     }
 
@@ -286,7 +322,7 @@ impl Subscription {
         if self.heartbeat_at.is_some_and(|at| at <= now) {
             self.heartbeat_at = Some(now + self.settings.heartbeat_every);
             member.heartbeat(HeartbeatState::Active).encode(&mut link.out);
-            link.sent.push_back(Sent::Heartbeat { subscription: self.id });
+            link.sent.push_back(Sent::Heartbeat { subscription: self.home.subscription });
         }
         if self.hand_over.next_renewal().is_some_and(|at| at <= now) {
             for item in self.hand_over.renewals(self.settings.is_renewing, now) {
@@ -300,9 +336,14 @@ impl Subscription {
         if self.ended.is_some() {
             return;
         }
-        let unsettled = error.clone().with_outcome(Outcome::Unknown);
-        for reply in self.settles.take_all().into_iter().filter_map(|item| item.reply) {
-            effects.push(Effect::Settled(reply, Err(unsettled.clone())));
+        let unsettled = SettleError::from(error.clone().with_outcome(Outcome::Unknown));
+        for item in self.settles.take_all() {
+            self.answer(item, None, Err(unsettled.clone()), effects);
+        }
+        if let (Some(scribe), Some(_)) = (&self.scribe, &self.identity) {
+            // It did not leave as far as it knows: its session ends by itself.
+            let call_ns = self.closing.as_ref().map_or_else(|| scribe.now_ns(), |closing| closing.call_ns);
+            effects.tell([scribe.left(call_ns, None, Err(Outcome::Unknown))]);
         }
         // Nothing can be settled any more, so nothing of it is handed to anybody.
         drop(self.hand_over.release_all());
@@ -331,19 +372,18 @@ impl Subscription {
         self.ended.as_ref()
     }
 
-    /// Before anything is given back: the broker would push it here again.
-    fn stop_pushes(&mut self, member: Member, link: &mut Link) {
-        let no_credit = Credit {
+    fn send_credit(&mut self, member: Member, link: &mut Link) {
+        let credit = Credit {
             subscription_id: member.subscription_id,
             membership_epoch: member.membership_epoch,
             ownership_epoch: 0,
             mode: CreditMode::Set,
-            credit_count: 0,
-            credit_bytes: Subscribe::GROUP_CREDIT_BYTES,
+            credit_count: self.settings.credit_count,
+            credit_bytes: self.settings.credit_bytes,
         };
-        no_credit.encode(&mut link.out);
-        link.sent.push_back(Sent::Credit { subscription: self.id });
-        self.member = Some(Member { is_pushed_to: false, ..member });
+        credit.encode(&mut link.out);
+        link.sent.push_back(Sent::Credit { subscription: self.home.subscription });
+        self.member = Some(Member { is_pushed_to: credit.credit_count != 0, ..member });
     }
 
     fn send_subscribe(&mut self, topic_id: u16, link: &mut Link, effects: &mut Effects) {
@@ -351,6 +391,8 @@ impl Subscription {
         let settings = &self.settings;
         let credit_count = if self.closing.is_some() { 0 } else { settings.credit_count };
         self.is_credit_asked = credit_count != 0;
+        self.is_credit_changed = false;
+        self.asked_ns = self.asked_ns.or_else(|| self.scribe.as_ref().map(Scribe::now_ns));
         let request = Subscribe {
             group: &settings.group,
             topic_id,
@@ -363,7 +405,7 @@ impl Subscription {
         match request.encode(&mut link.out) {
             Ok(()) => {
                 self.is_requested = true;
-                link.sent.push_back(Sent::Subscribe { subscription: self.id });
+                link.sent.push_back(Sent::Subscribe { subscription: self.home.subscription });
             }
             Err(error) => self.end(&error.into(), effects),
         }
@@ -407,16 +449,33 @@ impl Member {
     }
 }
 
-/// The session time that the options ask for; the broker's default otherwise. Bad JSON is the broker's to judge.
+/// The session time that the options ask for. Otherwise the shortest that a group can have: SUB does not tell which one this
+/// group was made with, and a member that is heard too rarely loses all it holds. Bad JSON is the broker's to judge.
 fn session_ms(options_json: &str) -> u64 {
     let options: Option<serde_json::Value> = serde_json::from_str(options_json).ok();
     let asked = options.and_then(|options| options.get("session_ms")?.as_u64());
-    asked.unwrap_or(DEFAULT_SESSION_MS).clamp(MIN_SESSION_MS, MAX_SESSION_MS)
+    asked.unwrap_or(SHORTEST_SESSION_MS).clamp(MIN_SESSION_MS, MAX_SESSION_MS)
 }
 
-/// The group key `session_ms` where nobody set it (docs/reference/operations.md).
-const DEFAULT_SESSION_MS: u64 = 10_000;
+/// The lowest value of the group key `session_ms` (docs/reference/operations.md).
+const SHORTEST_SESSION_MS: u64 = 1_000;
 /// Below this the heartbeats would be a flood.
 const MIN_SESSION_MS: u64 = 300;
 /// A connection is given up after 45 s of silence, so rarer heartbeats would save nothing.
 const MAX_SESSION_MS: u64 = 60_000;
+
+#[cfg(test)]
+mod tests {
+    use super::{SHORTEST_SESSION_MS, Settings};
+    use crate::options::ConsumerOptions;
+
+    #[test]
+    fn p5_heartbeats_come_often_enough_for_a_group_that_others_have_made() {
+        // SUB's OK does not tell the session time: with heartbeats for the default of 10 s, a group that was made with the
+        // shortest one lost this member, and all it held, again and again.
+        let every_ms = |options| Settings::new("billing", options).heartbeat_every.as_millis() as u64;
+        assert!(2 * every_ms(ConsumerOptions::default()) < SHORTEST_SESSION_MS, "one may be lost");
+        let told = ConsumerOptions::default().set("lease_ms", 60_000).set("session_ms", 30_000);
+        assert_eq!(every_ms(told), 10_000);
+    }
+}

@@ -1,3 +1,5 @@
+use std::sync::Weak;
+
 use bytes::{BufMut, BytesMut};
 use mortarmq_types::{Epoch, NodeId, Position, TopicIncarnation};
 use mortarmq_wire::ops::{MetadataOk, MetadataTopic, PingOk, TopicState};
@@ -10,7 +12,7 @@ use crate::message::Message;
 use crate::options::{ConsumerOptions, ProducerOptions, ReconnectOptions};
 
 fn connected() -> (Engine, Instant) {
-    let (mut engine, now) = (Engine::new(ReconnectOptions::default()), Instant::now());
+    let (mut engine, now) = (Engine::new(ReconnectOptions::default(), None), Instant::now());
     engine.connected(now);
     (engine, now)
 }
@@ -52,7 +54,7 @@ fn busy() -> (Engine, Instant) {
     let (mut engine, now) = connected();
     let (line, _) = engine.open_line("orders", &ProducerOptions::default(), oneshot::channel().0).unwrap();
     let settings = Settings::new("billing", ConsumerOptions::default());
-    engine.open_subscription("orders", settings, oneshot::channel().0).unwrap();
+    engine.open_subscription("orders", settings, Weak::new(), oneshot::channel().0).unwrap();
     let topic = MetadataTopic {
         topic_id: 1,
         incarnation: TopicIncarnation::new(1),

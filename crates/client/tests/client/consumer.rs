@@ -1,11 +1,13 @@
 use std::time::Duration;
 
-use mortarmq_client::{Consumer, ConsumerOptions, Delivery, ErrorCode, SettleOutcome};
+use mortarmq_client::{Consumer, ConsumerOptions, Delivery, ErrorCode, PullOptions, SettleError};
 use mortarmq_types::Cause;
 use mortarmq_wire::ops::SettleKind;
 
 use crate::fake::{Fake, Fault, Seen};
 use crate::{connect, soon};
+
+const PULL: PullOptions = PullOptions { max_messages: 10, max_bytes: 0, wait_ms: 0 };
 
 async fn next(consumer: &mut Consumer) -> Delivery {
     soon("a delivery", consumer.next()).await.expect("the consumer goes on").expect("and has not failed")
@@ -20,7 +22,7 @@ fn text(delivery: &Delivery) -> &str {
 }
 
 /// Every settle that arrived, but renewals, in order.
-fn settles(fake: &Fake) -> Vec<(SettleKind, u64)> {
+pub(crate) fn settles(fake: &Fake) -> Vec<(SettleKind, u64)> {
     let items = fake.seen().into_iter().filter_map(|seen| match seen {
         Seen::Settle { items } => Some(items),
         _ => None,
@@ -36,21 +38,20 @@ async fn p8_messages_of_a_key_are_handed_over_one_after_another_and_others_freel
     }
     let client = connect(&fake).await;
     let mut consumer = client.consumer("orders", "billing", ConsumerOptions::default()).await.unwrap();
-    let settler = consumer.settler();
     let mut held = Vec::new();
     for expected in ["a1", "x", "b1"] {
         held.push(next(&mut consumer).await);
         assert_eq!(text(held.last().unwrap()), expected);
     }
     assert!(has_none(&mut consumer).await, "a2 waits for a1");
-    assert_eq!(settler.ack(&held[0]).await, Ok(SettleOutcome::Done));
+    assert_eq!(held[0].ack().await, Ok(()));
     let second = next(&mut consumer).await;
     assert_eq!((text(&second), &second.key[..]), ("a2", &b"a"[..]));
-    assert_eq!(settler.nack(&second, 0, "later").await, Ok(SettleOutcome::Done));
+    assert_eq!(second.nack(0, "later").await, Ok(()));
     let again = next(&mut consumer).await;
     assert_eq!((text(&again), again.cause, again.previous), ("a2", Cause::Nacked, Some(second.delivery_id)));
     assert!(has_none(&mut consumer).await, "a3 waits for a2, also for its second delivery");
-    settler.ack(&again).await.unwrap();
+    again.ack().await.unwrap();
     assert_eq!(text(&next(&mut consumer).await), "a3");
 }
 
@@ -63,17 +64,16 @@ async fn p8_behind_a_dead_letter_its_key_goes_on_with_new_deliveries() {
     }
     let client = connect(&fake).await;
     let mut consumer = client.consumer("orders", "billing", ConsumerOptions::default()).await.unwrap();
-    let settler = consumer.settler();
     let first = next(&mut consumer).await;
     fake.state().is_paused = true;
-    assert_eq!(settler.dead_letter(&first, "broken").await, Ok(SettleOutcome::Done));
+    assert_eq!(first.dead_letter("broken").await, Ok(()));
     assert!(has_none(&mut consumer).await, "the first deliveries of a2 and a3 have ended");
     fake.state().is_paused = false;
     fake.state().deliver();
     for expected in ["a2", "a3"] {
         let delivery = next(&mut consumer).await;
         assert_eq!((text(&delivery), delivery.cause), (expected, Cause::Released));
-        assert_eq!(settler.ack(&delivery).await, Ok(SettleOutcome::Done), "its lease is live");
+        assert_eq!(delivery.ack().await, Ok(()), "its lease is live");
     }
 }
 
@@ -90,8 +90,8 @@ async fn p6_settle_is_repeated_until_it_is_answered_also_over_a_new_connection()
         let client = connect(&fake).await;
         let mut consumer = client.consumer("orders", "billing", ConsumerOptions::default()).await.unwrap();
         let delivery = next(&mut consumer).await;
-        let outcome = soon("the settle", consumer.settler().ack(&delivery)).await;
-        assert_eq!(outcome, Ok(SettleOutcome::Done), "{fault:?}");
+        let outcome = soon("the settle", delivery.ack()).await;
+        assert_eq!(outcome, Ok(()), "{fault:?}");
         let acks = settles(&fake);
         assert_eq!(acks, [(SettleKind::Ack, delivery.delivery_id.get()); 2], "{fault:?}");
         assert!(fake.state().settled.contains(&1));
@@ -104,13 +104,12 @@ async fn settles_gather_while_one_is_under_way() {
     (0..100).for_each(|number| fake.state().put("", &number.to_string()));
     let client = connect(&fake).await;
     let mut consumer = client.consumer("orders", "billing", ConsumerOptions::default()).await.unwrap();
-    let settler = consumer.settler();
     let mut receipts = Vec::new();
     for _ in 0..100 {
-        receipts.push(settler.ack_later(&next(&mut consumer).await));
+        receipts.push(next(&mut consumer).await.ack());
     }
     for receipt in receipts {
-        assert_eq!(soon("a settle", receipt).await, Ok(SettleOutcome::Done));
+        assert_eq!(soon("a settle", receipt).await, Ok(()));
     }
     let frames = fake.seen().into_iter().filter(|seen| matches!(seen, Seen::Settle { .. })).count();
     assert!(frames < 100, "{frames} frames for 100 settles");
@@ -140,7 +139,6 @@ async fn p5_after_a_cut_a_consumer_goes_on_with_what_it_holds_and_gets_what_was_
     let client = connect(&fake).await;
     let options = ConsumerOptions { options_json: r#"{"lease_ms":30000}"#.to_owned(), ..ConsumerOptions::default() };
     let mut consumer = client.consumer("orders", "billing", options).await.unwrap();
-    let settler = consumer.settler();
     let (first, second) = (next(&mut consumer).await, next(&mut consumer).await);
     fake.state().loses_messages = true;
     ["c", "d"].into_iter().for_each(|value| fake.state().put("", value));
@@ -153,7 +151,7 @@ async fn p5_after_a_cut_a_consumer_goes_on_with_what_it_holds_and_gets_what_was_
     assert_eq!(resumes(&fake), [None, Some(vec![1, 2])]);
     for delivery in [&first, &second, &lost[0], &lost[1]] {
         assert!(!delivery.is_lost());
-        assert_eq!(soon("the settle", settler.ack(delivery)).await, Ok(SettleOutcome::Done));
+        assert_eq!(soon("the settle", delivery.ack()).await, Ok(()));
     }
     assert!(has_none(&mut consumer).await, "nothing comes twice");
 }
@@ -164,13 +162,12 @@ async fn p5_a_delivery_that_comes_again_though_it_is_held_is_not_handed_out_twic
     [("k", "a"), ("k", "b"), ("", "c")].into_iter().for_each(|(key, value)| fake.state().put(key, value));
     let client = connect(&fake).await;
     let mut consumer = client.consumer("orders", "billing", ConsumerOptions::default()).await.unwrap();
-    let settler = consumer.settler();
     let (first, third) = (next(&mut consumer).await, next(&mut consumer).await);
     assert_eq!((text(&first), text(&third)), ("a", "c"), "b waits for a");
     fake.state().send_everything_again();
     assert!(has_none(&mut consumer).await);
     for delivery in [&first, &third] {
-        assert_eq!(soon("the settle", settler.ack(delivery)).await, Ok(SettleOutcome::Done));
+        assert_eq!(soon("the settle", delivery.ack()).await, Ok(()));
     }
     assert_eq!(text(&next(&mut consumer).await), "b");
     assert!(has_none(&mut consumer).await);
@@ -193,7 +190,7 @@ async fn what_is_being_settled_during_a_cut_is_held_and_does_not_come_again() {
         let client = connect(&fake).await;
         let mut consumer = client.consumer("orders", "billing", ConsumerOptions::default()).await.unwrap();
         let delivery = next(&mut consumer).await;
-        assert_eq!(soon("the settle", consumer.settler().ack(&delivery)).await, Ok(SettleOutcome::Done), "{fault:?}");
+        assert_eq!(soon("the settle", delivery.ack()).await, Ok(()), "{fault:?}");
         assert_eq!(resumes(&fake), [None, Some(vec![1])], "{fault:?}");
         assert!(has_none(&mut consumer).await, "{fault:?}");
     }
@@ -213,7 +210,7 @@ async fn what_is_to_be_given_back_during_a_cut_does_not_come_again() {
     let client = connect(&fake).await;
     let mut consumer = client.consumer("orders", "billing", ConsumerOptions::default()).await.unwrap();
     let first = next(&mut consumer).await;
-    assert_eq!(soon("the settle", consumer.settler().nack(&first, 0, "later")).await, Ok(SettleOutcome::Done));
+    assert_eq!(soon("the settle", first.nack(0, "later")).await, Ok(()));
     until_subscribed(&fake, 2).await;
     let held = resumes(&fake)[1].clone().expect("it resumes");
     assert_eq!(held[..2], [2, 3], "those that wait to be given back");
@@ -230,7 +227,6 @@ async fn p5_a_consumer_whose_member_is_lost_joins_anew_and_is_told_what_it_lost(
     ["a", "b"].into_iter().for_each(|value| fake.state().put("", value));
     let client = connect(&fake).await;
     let mut consumer = client.consumer("orders", "billing", ConsumerOptions::default()).await.unwrap();
-    let settler = consumer.settler();
     let (first, second) = (next(&mut consumer).await, next(&mut consumer).await);
     fake.cut();
     until_subscribed(&fake, 3).await;
@@ -239,8 +235,8 @@ async fn p5_a_consumer_whose_member_is_lost_joins_anew_and_is_told_what_it_lost(
     assert_eq!(again.each_ref().map(|one| (text(one), one.cause)), ["a", "b"].map(|text| (text, Cause::ConsumerLost)));
     soon("the loss", second.lost()).await;
     assert!(first.is_lost() && !again[0].is_lost());
-    assert_eq!(settler.ack(&second).await, Ok(SettleOutcome::Stale));
-    assert_eq!(settler.ack(&again[0]).await, Ok(SettleOutcome::Done));
+    assert_eq!(second.ack().await, Err(SettleError::LeaseLost));
+    assert_eq!(again[0].ack().await, Ok(()));
 }
 
 #[tokio::test]
@@ -262,7 +258,7 @@ async fn leases_are_renewed_while_the_handler_works_and_sessions_kept_alive() {
     .await;
     fake.until("heartbeats come", |state| state.seen.contains(&Seen::Heartbeat { is_leave: false })).await;
     assert!(!delivery.is_lost());
-    assert_eq!(consumer.settler().extend(&delivery).await, Ok(SettleOutcome::Done));
+    assert_eq!(delivery.extend().await, Ok(()));
 }
 
 #[tokio::test]
@@ -273,7 +269,7 @@ async fn a_member_that_the_broker_forgot_joins_again() {
     let mut consumer = client.consumer("orders", "billing", ConsumerOptions::default()).await.unwrap();
     let delivery = next(&mut consumer).await;
     fake.state().end_all_sessions();
-    assert_eq!(soon("the settle", consumer.settler().ack(&delivery)).await, Ok(SettleOutcome::Stale));
+    assert_eq!(soon("the settle", delivery.ack()).await, Err(SettleError::LeaseLost));
     let again = next(&mut consumer).await;
     assert_eq!((text(&again), again.cause), ("a", Cause::ConsumerLost));
     assert_eq!(resumes(&fake), [None, None], "who is told so has no member to resume");
@@ -294,13 +290,12 @@ async fn closing_gives_back_what_is_held_and_leaves() {
     ["a", "b", "c"].into_iter().for_each(|value| fake.state().put("k", value));
     let client = connect(&fake).await;
     let mut consumer = client.consumer("orders", "billing", ConsumerOptions::default()).await.unwrap();
-    let settler = consumer.settler();
     let delivery = next(&mut consumer).await;
     soon("the end", consumer.close()).await.unwrap();
     assert!(delivery.is_lost());
     let kinds: Vec<SettleKind> = settles(&fake).iter().map(|(kind, _)| *kind).collect();
     assert_eq!(kinds, [SettleKind::Release; 3]);
-    settler.ack(&delivery).await.expect_err("the consumer is closed");
+    delivery.ack().await.expect_err("the consumer is closed");
     soon("the end", client.close()).await;
 }
 
@@ -331,12 +326,35 @@ async fn pulls_bring_what_was_asked_for_and_survive_a_cut() {
     let client = connect(&fake).await;
     let options = ConsumerOptions { credit_messages: Some(0), ..ConsumerOptions::default() };
     let consumer = client.consumer("orders", "billing", options).await.unwrap();
-    let pulled = soon("a pull", consumer.pull(10, 0, 0)).await.unwrap();
+    let pulled = soon("a pull", consumer.pull(PULL)).await.unwrap();
     assert_eq!(pulled.iter().map(text).collect::<Vec<_>>(), ["a", "b"], "c waits for b");
-    consumer.settler().ack(&pulled[1]).await.unwrap();
-    let pulled = soon("a pull", consumer.pull(10, 0, 0)).await.unwrap();
+    pulled[1].ack().await.unwrap();
+    let pulled = soon("a pull", consumer.pull(PULL)).await.unwrap();
     assert_eq!(pulled.iter().map(text).collect::<Vec<_>>(), ["c"]);
-    assert!(soon("a pull", consumer.pull(10, 0, 0)).await.unwrap().is_empty());
+    assert!(soon("a pull", consumer.pull(PULL)).await.unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn a_window_that_is_changed_counts_at_once_and_over_later_connections() {
+    let fake = Fake::start(&["orders"]).await;
+    let client = connect(&fake).await;
+    let options = ConsumerOptions { credit_messages: Some(1), ..ConsumerOptions::default() };
+    let mut consumer = client.consumer("orders", "billing", options).await.unwrap();
+    ["a", "b", "c"].iter().for_each(|value| fake.state().put("", value));
+    let first = next(&mut consumer).await;
+    assert!(has_none(&mut consumer).await, "one at a time");
+    consumer.set_credit(Some(2), None).unwrap();
+    let second = next(&mut consumer).await;
+    consumer.set_credit(Some(0), None).unwrap();
+    for delivery in [first, second] {
+        soon("the settle", delivery.ack()).await.unwrap();
+    }
+    assert!(has_none(&mut consumer).await, "nothing is pushed");
+    fake.cut();
+    until_subscribed(&fake, 2).await;
+    assert!(has_none(&mut consumer).await, "nor after a reconnect");
+    consumer.set_credit(None, None).unwrap();
+    assert_eq!(text(&next(&mut consumer).await), "c");
 }
 
 #[tokio::test]

@@ -1,6 +1,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 
-use mortarmq_client::{ConsumerOptions, ErrorCode, Message, Outcome, ProducerOptions, SettleOutcome};
+use mortarmq_client::{ConsumerOptions, ErrorCode, Message, Outcome, ProducerOptions};
 
 use crate::fake::{Fake, Fault, Seen};
 use crate::{connect, soon};
@@ -75,7 +75,6 @@ async fn run(seed: u64) {
 async fn consume(fake: &Fake, client: &mortarmq_client::Client, count: usize) {
     let consumer = client.consumer("orders", "billing", ConsumerOptions::default());
     let mut consumer = soon("a consumer", consumer).await.expect("the topic is there");
-    let settler = consumer.settler();
     let mut done = BTreeSet::new();
     while fake.state().settled.len() < count {
         fake.state().end_lost_sessions();
@@ -83,7 +82,7 @@ async fn consume(fake: &Fake, client: &mortarmq_client::Client, count: usize) {
         let Ok(delivery) = waiting else { continue };
         let delivery = delivery.expect("the consumer goes on").expect("and does not fail");
         assert!(!done.contains(&delivery.seq), "P6: {} came again after its ack", delivery.seq);
-        if soon("a settle", settler.ack(&delivery)).await == Ok(SettleOutcome::Done) {
+        if soon("a settle", delivery.ack()).await == Ok(()) {
             done.insert(delivery.seq);
         }
     }

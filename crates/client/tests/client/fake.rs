@@ -150,6 +150,8 @@ pub(crate) struct State {
     pub(crate) lease_ms: u32,
     /// Whether messages are leased and lost on their way.
     pub(crate) loses_messages: bool,
+    /// Whether nothing is answered, though connections stand.
+    pub(crate) is_mute: bool,
     /// Whether nothing is pushed for now.
     pub(crate) is_paused: bool,
 }
@@ -222,6 +224,9 @@ impl State {
     fn on_request(&mut self, connection: u16, request: &Request<'_>) {
         let seen = seen(request);
         self.seen.push(seen.clone());
+        if self.is_mute {
+            return;
+        }
         let mut faults = self.faults.take().expect("one request at a time");
         let fault = faults(&seen);
         self.faults = Some(faults);
@@ -449,6 +454,11 @@ impl State {
             self.leases.remove(&id);
             self.last_delivery.insert(seq, (id, Cause::Released));
         }
+    }
+
+    /// How many deliveries were given.
+    pub(crate) fn deliveries(&self) -> u64 {
+        self.next_delivery
     }
 
     /// Sends every live lease again, though nobody asked.

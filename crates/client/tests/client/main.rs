@@ -2,9 +2,13 @@
 
 mod consumer;
 mod cuts;
+mod ends;
 mod fake;
+#[cfg(feature = "history")]
+mod history;
 mod producer;
 mod requests;
+mod worker;
 
 use std::time::Duration;
 

@@ -1,7 +1,8 @@
 use std::time::Duration;
 
 use mortarmq_client::{
-    Client, ClientError, ClientOptions, ConsumerOptions, ErrorCode, Message, Outcome, ProducerOptions, ReconnectOptions,
+    Client, ClientError, ClientOptions, ConsumerOptions, ErrorCode, Message, Outcome, ProducerOptions,
+    ReconnectOptions, TopicOptions,
 };
 
 use crate::fake::{Fake, Fault, Seen};
@@ -11,9 +12,9 @@ use crate::{connect, options, soon};
 async fn topics_are_declared_listed_and_deleted() {
     let fake = Fake::start(&[]).await;
     let client = connect(&fake).await;
-    let made = client.declare_topic("orders", 3, "{}").await.unwrap();
+    let made = client.declare_topic("orders", TopicOptions::partitions(3).set("retention_ms", 0)).await.unwrap();
     assert_eq!((made.partitions, made.existed), (3, false));
-    assert!(client.declare_topic("orders", 3, "").await.unwrap().existed);
+    assert!(client.declare_topic("orders", TopicOptions::partitions(3)).await.unwrap().existed);
     let metadata = client.metadata(&["orders", "nothing"]).await.unwrap();
     assert_eq!(metadata.topics.len(), 1);
     assert_eq!(metadata.topics[0].incarnation, made.incarnation);
@@ -38,7 +39,7 @@ async fn a_request_whose_answer_is_lost_is_asked_again() {
     })
     .await;
     let client = connect(&fake).await;
-    assert!(soon("the answer", client.declare_topic("orders", 0, "")).await.unwrap().existed);
+    assert!(soon("the answer", client.declare_topic("orders", TopicOptions::default())).await.unwrap().existed);
     let asked = fake.seen().into_iter().filter(|seen| matches!(seen, Seen::Declare { .. })).count();
     assert_eq!(asked, 3);
 }
@@ -52,7 +53,7 @@ async fn what_the_broker_refuses_for_good_is_told_with_its_code() {
     })
     .await;
     let client = connect(&fake).await;
-    let error = client.declare_topic("orders", 0, "").await.unwrap_err();
+    let error = client.declare_topic("orders", TopicOptions::default()).await.unwrap_err();
     assert_eq!((error.code(), error.outcome()), (Some(ErrorCode::InvalidTopic), Outcome::Refused));
     let error = client.consumer("orders", "billing", ConsumerOptions::default()).await.unwrap_err();
     assert_eq!(error.code(), Some(ErrorCode::GroupExistsMismatch));

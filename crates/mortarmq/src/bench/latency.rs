@@ -28,7 +28,6 @@ impl Latency {
     }
 
     /// How many were counted.
-    #[cfg(test)]
     pub(crate) fn count(&self) -> u64 {
         self.histogram.len()
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 pub(crate) struct Usage {
     /// Time on a processor, its own and the kernel's for it.
     pub(crate) cpu: Duration,
-    /// The most memory it ever had.
+    /// The most memory it had since [`Usage::forget_peak`], or ever.
     ///
     /// # Units
     /// Bytes.
@@ -22,6 +22,17 @@ impl Usage {
         let ticks_per_s = rustix::param::clock_ticks_per_second();
         let cpu_ms = cpu_ticks(&stat)?.checked_mul(1000)? / ticks_per_s.max(1);
         Some(Self { cpu: Duration::from_millis(cpu_ms), peak_bytes: peak_kib(&status)? * 1024 })
+    }
+}
+
+impl Usage {
+    /// Lets the peak of a process begin anew, at what it has now. Where the system does not allow that, the peak goes on:
+    /// then it is that of the phases so far.
+    ///
+    /// # Source
+    /// proc_pid_clear_refs(5): 5 resets the peak of the resident set.
+    pub(crate) fn forget_peak(pid: u32) {
+        let _ = std::fs::write(format!("/proc/{pid}/clear_refs"), "5");
     }
 }
 
@@ -57,6 +68,17 @@ mod tests {
         assert_eq!(cpu_ticks(stat), Some(168));
         assert_eq!(peak_kib("Name:\tx\nVmHWM:\t   1234 kB\n"), Some(1234));
         assert_eq!(cpu_ticks("42 (a"), None);
+    }
+
+    #[test]
+    fn a_peak_that_is_forgotten_is_not_counted_again() {
+        let burst = vec![1_u8; 64 << 20];
+        assert!(burst.iter().all(|byte| *byte == 1), "all of it was touched");
+        let with_burst = Usage::of(std::process::id()).expect("this process runs").peak_bytes;
+        drop(burst);
+        Usage::forget_peak(std::process::id());
+        let without = Usage::of(std::process::id()).expect("this process runs").peak_bytes;
+        assert!(without <= with_burst, "{without} of {with_burst}");
     }
 
     #[test]

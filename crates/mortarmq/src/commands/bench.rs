@@ -1,25 +1,38 @@
-//! `bench`: throughput and latency, next to the floor of the disk, measured in the same run and folder.
+//! `bench`: throughput, latency and cost of a broker, next to floors that are measured in the same run: the disk alone, a
+//! server that only answers, and one that only writes, syncs and answers.
+//!
+//! `phase.rs` has the phases, `measure.rs` runs one of them once, `report.rs` makes rows of the samples.
 
 mod consume;
+mod measure;
+mod payload;
+mod phase;
 mod publish;
+mod report;
+mod target;
 
 use std::io::IsTerminal;
 use std::path::Path;
 use std::time::Duration;
 
-use crate::bench::{Floor, Latency, Usage, measure_floor};
-use crate::child_node::ChildNode;
+use self::measure::Extent;
+use self::phase::{Kind, Load, Phase, Profile};
+use self::report::{COLUMNS, Results, SHORT_COLUMNS};
+use self::target::{Side, Target};
+use crate::bench::{DiskFloor, measure_disk};
 use crate::errors::Failure;
 use crate::output::{Cell, RowArgs, Rows, grouped, note};
 use crate::session::{self, ServerArgs};
 use crate::tls::TlsArgs;
 
-/// Measure throughput and latency
+/// Measure throughput, latency and cost
 ///
-/// Without --server on a node of its own in a temporary folder (TMPDIR says where), next to what the disk can do there.
+/// Without --server on a node of its own in a temporary folder (TMPDIR says where), next to what the disk can do there and
+/// to two servers without promises: one answers at once, one writes, syncs and answers. Phases: single, publish, batch,
+/// consume, at-once, idle. What the figures mean: docs/performance.md.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Measure this broker instead of a node of its own
+    /// Measure this broker instead of a node of its own; without floors then
     #[arg(long, value_name = "HOST:PORT", value_delimiter = ',', value_parser = session::address)]
     server: Option<Vec<String>>,
     /// Token, where the broker asks for one
@@ -27,221 +40,209 @@ pub(crate) struct Args {
     token: Option<String>,
     #[command(flatten)]
     tls: TlsArgs,
+    /// Which phases, and how long: reference is the list that figures are compared by, 3 runs of 5 s
+    #[arg(long, value_enum, default_value = "quick")]
+    profile: Profile,
+    /// Run these phases only
+    #[arg(long, value_name = "NAME", num_args = 1..)]
+    phase: Vec<String>,
     /// Connections that publish
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1024))]
     producers: u16,
-    /// Unanswered messages of a connection
+    /// Producers on each of them
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1024))]
+    lines: u16,
+    /// Unanswered messages of a producer
     #[arg(long, value_name = "N", default_value_t = 512, value_parser = clap::value_parser!(u16).range(1..=1024))]
     outstanding: u16,
-    /// Bytes of a value
-    #[arg(long, value_name = "BYTES", default_value_t = 256)]
+    /// Bytes of a value; the first 8 say when it was made
+    #[arg(long, value_name = "BYTES", default_value_t = 256, value_parser = clap::value_parser!(u32).range(8..=1_048_576))]
     size: u32,
+    /// Different keys; 0 publishes without
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    keys: u32,
     /// Messages of a batch
-    #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u16).range(1..=1024))]
+    #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u16).range(2..=1024))]
     batch: u16,
     /// Connections that consume
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1024))]
     consumers: u16,
-    /// Seconds of each phase
-    #[arg(long, value_name = "N", default_value_t = 6, value_parser = clap::value_parser!(u32).range(1..=3600))]
-    seconds: u32,
+    /// Messages that a consumer may hold unsettled
+    #[arg(long, value_name = "N", default_value_t = 256, value_parser = clap::value_parser!(u16).range(1..=65_534))]
+    credit: u16,
+    /// Messages that the consume phase has to take; 200,000 for each second if it is not given
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
+    backlog: Option<u64>,
+    /// Seconds of each phase, for the broker and each floor; 2 if it is not given
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=3600))]
+    seconds: Option<u32>,
+    /// How often everything is measured: figures are medians; 1 if it is not given
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100))]
+    runs: Option<u32>,
+    /// Leave the floors out
+    #[arg(long)]
+    no_floors: bool,
+    /// Print a table in Markdown
+    #[arg(long, conflicts_with_all = ["json", "header"])]
+    markdown: bool,
     #[command(flatten)]
     rows: RowArgs,
 }
 
-/// What one phase did.
-pub(crate) struct Measured {
-    /// Messages that were confirmed.
-    pub(crate) messages: u64,
-    /// From the first to the last.
-    pub(crate) elapsed: Duration,
-    /// Each request, from call to answer.
-    pub(crate) latency: Latency,
-}
-
-/// A phase of publishing.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Load {
-    /// Connections.
-    pub(crate) connections: u16,
-    /// Unanswered messages of each.
-    pub(crate) outstanding: u16,
-    /// Messages of a request; 1 is a single PUB.
-    pub(crate) batch: u16,
-    /// Bytes of a value.
-    pub(crate) value_bytes: u32,
-    /// How long.
-    pub(crate) limit: Duration,
-}
-
 /// Runs the phases and prints one row for each.
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
+    let bench = Bench::new(args)?;
     if std::io::stderr().is_terminal() {
-        let phases = if args.server.is_some() { 4 } else { 5 };
-        note(format_args!("{phases} phases of at most {} s each; rows come as they end", args.seconds));
+        let (phases, seconds) = (bench.phases.len(), bench.extent.length.as_secs());
+        note(format_args!(
+            "{phases} phases of {seconds} s for each server, {} times; rows come with the last",
+            bench.runs
+        ));
     }
-    session::block_on(session::until_stopped(phases(args)))
+    session::block_on(session::until_stopped(bench.run(args)))
 }
 
-async fn phases(args: &Args) -> Result<(), Failure> {
-    let folder = tempfile::Builder::new().prefix("mortarmq-bench-").tempdir().map_err(|error| no_folder(&error))?;
-    let mut rows = Rows::streamed(COLUMNS, args.rows);
-    let (node, server) = match &args.server {
-        Some(server) => (None, ServerArgs { server: server.clone(), token: args.token.clone(), tls: args.tls.clone() }),
-        None => {
-            let node = ChildNode::start(&folder.path().join("data"))?;
-            let server = ServerArgs::at(&node.client);
-            (Some(node), server)
-        }
-    };
-    let bench = Bench { server, pid: node.as_ref().map(ChildNode::pid), topic: topic_name() };
-    let client = bench.server.connect().await?;
-    client.declare_topic(&bench.topic, PARTITIONS, "").await.map_err(|error| session::failure(&error))?;
-    let floor = match node {
-        Some(_) => Some(print_floor(args, folder.path(), &mut rows)?),
-        None => None,
-    };
-    let result = bench.measure(args, &mut rows).await;
-    // Also after a failure: the topic of a measurement is of no use to anybody.
-    let deleted = client.delete_topic(&bench.topic).await;
-    result?;
-    rows.finish()?;
-    deleted.map_err(|error| session::failure(&error))?;
-    summary(floor.as_ref(), bench.usage());
-    Ok(())
-}
-
-fn print_floor(args: &Args, folder: &Path, rows: &mut Rows) -> Result<Floor, Failure> {
-    let limit = Duration::from_secs(u64::from(args.seconds)).min(FLOOR_LIMIT);
-    let floor = measure_floor(folder, limit).map_err(|error| no_folder(&error))?;
-    rows.push(row("floor: write 4 KiB + fdatasync", Shape::single(1), &floor.measured(), None))?;
-    Ok(floor)
-}
-
+/// What is measured, and how often.
 struct Bench {
-    server: ServerArgs,
-    pid: Option<u32>,
-    topic: String,
+    phases: Vec<Phase>,
+    extent: Extent,
+    runs: u32,
 }
 
 impl Bench {
-    fn usage(&self) -> Option<Usage> {
-        self.pid.and_then(Usage::of)
-    }
-
-    async fn measure(&self, args: &Args, rows: &mut Rows) -> Result<(), Failure> {
-        let limit = Duration::from_secs(u64::from(args.seconds));
-        let one = Load { connections: 1, outstanding: 1, batch: 1, value_bytes: args.size, limit };
-        let many = Load { connections: args.producers, outstanding: args.outstanding, ..one };
-        let batches = Load { batch: args.batch, ..many };
-        for (name, load) in [("publish, one at a time", one), ("publish", many), ("publish in batches", batches)] {
-            let before = self.usage();
-            let measured = publish::run(&self.server, &self.topic, load).await?;
-            rows.push(row(name, Shape::of(load), &measured, self.cpu_since(before)))?;
+    fn new(args: &Args) -> Result<Self, Failure> {
+        let (phases, seconds, runs) = match args.profile {
+            Profile::Quick => (phase::quick(args.load()), 2, 1),
+            Profile::Reference => (phase::reference(args.size, args.keys), 5, 3),
+        };
+        let named = phase::select(phases, &args.phase);
+        let mut phases = named.map_err(|text| Failure::arguments(text, "name some of these, or none for all"))?;
+        if args.server.is_some() {
+            // Nobody sees what another machine's process uses.
+            phases.retain(|phase| phase.kind != Kind::Idle);
         }
-        let before = self.usage();
-        let measured = consume::run(&self.server, &self.topic, args.consumers, limit).await?;
-        let shape = Shape { connections: args.consumers, outstanding: consume::WINDOW, batch: 1 };
-        rows.push(row("consume and ack", shape, &measured, self.cpu_since(before)))
+        let seconds = u64::from(args.seconds.unwrap_or(seconds));
+        let backlog = args.backlog.unwrap_or(BACKLOG_PER_S * seconds);
+        let extent = Extent { length: Duration::from_secs(seconds), backlog };
+        Ok(Self { phases, extent, runs: args.runs.unwrap_or(runs) })
     }
 
-    fn cpu_since(&self, before: Option<Usage>) -> Option<Duration> {
-        Some(self.usage()?.cpu.saturating_sub(before?.cpu))
+    async fn run(&self, args: &Args) -> Result<(), Failure> {
+        let folder = tempfile::Builder::new().prefix("mortarmq-bench-").tempdir().map_err(|error| no_folder(&error))?;
+        let targets = args.targets(folder.path())?;
+        let mut rows = args.rows();
+        let mut floors: Vec<DiskFloor> = Vec::new();
+        let mut results = vec![Results::default(); self.phases.len()];
+        for run in 0..self.runs {
+            let is_last = run + 1 == self.runs;
+            if args.has_floors() {
+                let limit = self.extent.length.min(DISK_LIMIT);
+                floors.push(measure_disk(folder.path(), limit).map_err(|error| no_folder(&error))?);
+                if is_last {
+                    let (phase, results) = report::disk(&floors);
+                    rows.push(args.row(&phase, &results))?;
+                }
+            }
+            for (index, phase) in self.phases.iter().enumerate() {
+                self.measure(folder.path(), &targets, (run as usize, index), &mut results[index]).await?;
+                if is_last {
+                    rows.push(args.row(phase, &results[index]))?;
+                }
+            }
+        }
+        rows.finish()?;
+        summary(&floors);
+        Ok(())
+    }
+
+    /// One phase on each target. Another one begins each time, so that none always finds the machine as another left it.
+    async fn measure(
+        &self,
+        folder: &Path,
+        targets: &[Target],
+        (run, index): (usize, usize),
+        results: &mut Results,
+    ) -> Result<(), Failure> {
+        let phase = &self.phases[index];
+        if phase.kind == Kind::Idle {
+            let folder = folder.join(format!("idle-{run}"));
+            std::fs::create_dir_all(&folder).map_err(|error| no_folder(&error))?;
+            results.push(Side::Broker, measure::idle(&folder, self.extent).await?);
+            return Ok(());
+        }
+        for turn in 0..targets.len() {
+            let target = &targets[(turn + run + index) % targets.len()];
+            results.push(target.side, measure::run(target, topic_name(run, index), phase, self.extent).await?);
+        }
+        Ok(())
     }
 }
 
-impl Load {
-    /// Batches of a connection that may be unanswered at once.
-    fn batches_under_way(&self) -> u16 {
-        (self.outstanding / self.batch).max(1)
+impl Args {
+    fn load(&self) -> Load {
+        Load {
+            producers: self.producers,
+            lines: self.lines,
+            outstanding: self.outstanding,
+            batch: self.batch,
+            consumers: self.consumers,
+            credit: self.credit,
+            value_bytes: self.size,
+            keys: self.keys,
+        }
+    }
+
+    /// What another machine's broker stands next to cannot be measured from here.
+    fn has_floors(&self) -> bool {
+        self.server.is_none() && !self.no_floors
+    }
+
+    fn targets(&self, folder: &Path) -> Result<Vec<Target>, Failure> {
+        if let Some(server) = &self.server {
+            let server = ServerArgs { server: server.clone(), token: self.token.clone(), tls: self.tls.clone() };
+            return Ok(vec![Target::running(server)]);
+        }
+        let sides: &[Side] = if self.no_floors { &[Side::Broker] } else { &[Side::Broker, Side::Echo, Side::Commit] };
+        sides.iter().map(|side| Target::start(*side, folder)).collect()
+    }
+
+    fn rows(&self) -> Rows {
+        match self.is_short() {
+            true if self.markdown => Rows::markdown(SHORT_COLUMNS),
+            true => Rows::streamed(SHORT_COLUMNS, self.rows),
+            false => Rows::streamed(COLUMNS, self.rows),
+        }
+    }
+
+    fn row(&self, phase: &Phase, results: &Results) -> Vec<Cell> {
+        if self.is_short() { report::short(phase, results) } else { report::full(phase, results) }
+    }
+
+    /// Whether people read it: they want fewer columns, and units.
+    fn is_short(&self) -> bool {
+        self.markdown || (!self.rows.json && std::io::stdout().is_terminal())
     }
 }
 
-/// How a phase asks.
-struct Shape {
-    connections: u16,
-    outstanding: u16,
-    batch: u16,
-}
-
-impl Shape {
-    const fn single(connections: u16) -> Self {
-        Self { connections, outstanding: 1, batch: 1 }
-    }
-
-    const fn of(load: Load) -> Self {
-        Self { connections: load.connections, outstanding: load.outstanding, batch: load.batch }
-    }
-}
-
-impl Measured {
-    fn per_s(&self) -> u64 {
-        (self.messages as f64 / self.elapsed.as_secs_f64().max(f64::EPSILON)).round() as u64
-    }
-}
-
-impl Floor {
-    fn measured(&self) -> Measured {
-        Measured { messages: self.syncs, elapsed: self.elapsed, latency: self.latency.clone() }
-    }
-}
-
-fn row(phase: &str, shape: Shape, measured: &Measured, cpu: Option<Duration>) -> Vec<Cell> {
-    let ms = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
-    vec![
-        Cell::Text(phase.to_owned()),
-        Cell::Number(u64::from(shape.connections)),
-        Cell::Number(u64::from(shape.outstanding)),
-        Cell::Number(u64::from(shape.batch)),
-        Cell::Number(measured.messages),
-        Cell::Number(ms(measured.elapsed)),
-        Cell::Number(measured.per_s()),
-        Cell::Number(measured.latency.quantile_us(0.5)),
-        Cell::Number(measured.latency.quantile_us(0.99)),
-        Cell::number(cpu.map(ms)),
-    ]
-}
-
-fn summary(floor: Option<&Floor>, usage: Option<Usage>) {
-    if let Some(floor) = floor {
-        let measured = floor.measured();
-        note(format_args!(
-            "floor of this disk: {} writes of 4 KiB with fdatasync a second, p50 {} us",
-            grouped(measured.per_s()),
-            grouped(measured.latency.quantile_us(0.5)),
-        ));
-    }
-    if let Some(usage) = usage {
-        note(format_args!(
-            "broker: {:.1} s on a processor, at most {} MiB of memory",
-            usage.cpu.as_secs_f64(),
-            grouped(usage.peak_bytes / (1024 * 1024)),
-        ));
-    }
+fn summary(floors: &[DiskFloor]) {
+    let Some(last) = floors.last() else { return };
+    let per_s = last.syncs as f64 / last.elapsed.as_secs_f64().max(f64::EPSILON);
+    note(format_args!(
+        "floor of this disk: {} writes of 4 KiB with fdatasync a second, p50 {} us",
+        grouped(per_s.round() as u64),
+        grouped(last.latency.quantile_us(0.5)),
+    ));
 }
 
 /// Unlike any topic that somebody works with.
-fn topic_name() -> String {
-    format!("mortarmq-bench-{}", std::process::id())
+fn topic_name(run: usize, index: usize) -> String {
+    format!("mortarmq-bench-{}-{run}-{index}", std::process::id())
 }
 
 fn no_folder(error: &std::io::Error) -> Failure {
     Failure::local(format!("the temporary folder cannot be used: {error}"), "set TMPDIR to a folder with free space")
 }
 
-const COLUMNS: &[&str] = &[
-    "phase",
-    "connections",
-    "outstanding",
-    "batch",
-    "messages",
-    "elapsed_ms",
-    "per_s",
-    "p50_us",
-    "p99_us",
-    "broker_cpu_ms",
-];
-/// As many as a topic has by default.
-const PARTITIONS: u16 = 4;
 /// Long enough for a stable figure.
-const FLOOR_LIMIT: Duration = Duration::from_secs(3);
+const DISK_LIMIT: Duration = Duration::from_secs(2);
+const BACKLOG_PER_S: u64 = 200_000;

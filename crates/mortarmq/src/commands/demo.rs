@@ -7,6 +7,8 @@ mod load;
 
 use std::time::{Duration, Instant};
 
+use mortarmq_client::TopicOptions;
+
 use self::books::Books;
 use super::{balance, trace};
 use crate::admin::Admin;
@@ -48,7 +50,7 @@ async fn demo(rows: RowArgs) -> Result<(), Failure> {
 /// Publishes everything, consumes half, and kills the node while the consumer holds messages.
 async fn before_the_kill(node: &mut ChildNode, books: &mut Books) -> Result<(), Failure> {
     let client = ServerArgs::at(&node.client).connect().await?;
-    let declared = client.declare_topic(TOPIC, PARTITIONS, "").await;
+    let declared = client.declare_topic(TOPIC, TopicOptions::partitions(PARTITIONS)).await;
     declared.map_err(|error| session::failure(&error))?;
     note(format_args!("created topic {TOPIC} with {PARTITIONS} partitions"));
 

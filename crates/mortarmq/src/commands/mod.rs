@@ -2,6 +2,7 @@
 
 pub(crate) mod balance;
 pub(crate) mod bench;
+pub(crate) mod bench_floor;
 pub(crate) mod broker;
 pub(crate) mod check;
 pub(crate) mod completion;
@@ -12,6 +13,7 @@ pub(crate) mod dlq;
 pub(crate) mod explain;
 pub(crate) mod groups;
 pub(crate) mod hash_token;
+pub(crate) mod history;
 pub(crate) mod init;
 pub(crate) mod leader;
 pub(crate) mod peek;

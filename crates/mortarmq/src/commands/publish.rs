@@ -120,7 +120,7 @@ async fn send_all(
         }
         let once = args.idempotency_key.as_ref().map(|key| key.replace("{n}", &(sent + 1).to_string()));
         let idempotency_key = once.as_deref().map(str::as_bytes);
-        let message = Message { key, headers: &headers, value: &value, idempotency_key, ..options_of(args) };
+        let message = Message { key, headers: headers.clone(), value: &value, idempotency_key, ..options_of(args) };
         let receipt = match producer.send(message).await {
             Ok(receipt) => receipt,
             Err(error) => return Err(session::failure_of_topic(client, &args.topic, &error).await),

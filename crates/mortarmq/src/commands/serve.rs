@@ -38,6 +38,7 @@ pub(crate) fn run(args: Args) -> Result<(), Failure> {
     if dev {
         flags.set_default("listen_client", "127.0.0.1:7188");
         flags.set_default("listen_admin", "127.0.0.1:7190");
+        flags.set_default("listen_ws", "off");
         flags.set_default("tokens", "[]");
         flags.set_default("tls_cert", "none");
         flags.set_default("tls_key", "none");
@@ -112,7 +113,7 @@ fn banner(config: &Config, running: &Running) -> String {
     } else {
         format!("recovered {} messages in {:.1} s", grouped(recovery.messages), recovery.seconds)
     };
-    let Addresses { client, admin } = running.addresses();
+    let Addresses { client, ws, admin } = running.addresses();
     let port = client.port();
     let server = match client.ip() {
         _ if port == DEFAULT_CLIENT_PORT => String::new(),
@@ -120,6 +121,8 @@ fn banner(config: &Config, running: &Running) -> String {
         ip if ip.is_unspecified() => format!(" --server localhost:{port}"),
         _ => format!(" --server {client}"),
     };
+    let web = if config.tls.is_some() { "wss" } else { "ws" };
+    let ws = ws.map_or_else(String::new, |address| format!("ws      {web}://{address}\n"));
     let (scheme, export) = match &config.tls {
         None => ("http", String::new()),
         Some(files) => ("https", format!("\x20 export MORTARMQ_TLS_CA={}\n", shell_word(&ca_of(files)))),
@@ -128,6 +131,7 @@ fn banner(config: &Config, running: &Running) -> String {
         "mortarmq {version}, node {node}\n\
          data    {data} ({found})\n\
          client  {client}\n\
+         {ws}\
          admin   {scheme}://{admin}\n\
          access  {access}\n\
          \n\

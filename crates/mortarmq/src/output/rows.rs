@@ -39,6 +39,8 @@ enum Form {
     Table,
     /// Rows that come one by one: columns widen as they must.
     StreamedTable,
+    /// A table of a page that is written in Markdown.
+    Markdown,
 }
 
 impl Rows {
@@ -50,6 +52,11 @@ impl Rows {
     /// Rows that come one by one.
     pub(crate) fn streamed(columns: &'static [&'static str], args: RowArgs) -> Self {
         Self::on_stdout(columns, args, Form::StreamedTable)
+    }
+
+    /// Rows for a page that is written in Markdown, on whatever stdout is.
+    pub(crate) fn markdown(columns: &'static [&'static str]) -> Self {
+        Self::new(std::io::stdout(), columns, Form::Markdown)
     }
 
     fn on_stdout(columns: &'static [&'static str], args: RowArgs, table: Form) -> Self {
@@ -90,6 +97,11 @@ impl<W: Write> Rows<W> {
                 self.write(&format!("{}\n", fields.join("\t")))
             }
             Form::StreamedTable => self.write_aligned(&[row]),
+            Form::Markdown => {
+                let fields: Vec<_> = row.iter().map(|cell| cell.shown().replace('|', "\\|")).collect();
+                let heading = self.take_markdown_heading();
+                self.write(&format!("{heading}| {} |\n", fields.join(" | ")))
+            }
             Form::Table => {
                 self.held.push(row);
                 Ok(())
@@ -105,6 +117,10 @@ impl<W: Write> Rows<W> {
         match self.form {
             Form::Json => Ok(()),
             Form::Tsv { heading } => self.write_tsv_heading(heading),
+            Form::Markdown => {
+                let heading = self.take_markdown_heading();
+                self.write(&heading)
+            }
             Form::Table | Form::StreamedTable => {
                 let rows = std::mem::take(&mut self.held);
                 self.write_aligned(&rows)
@@ -123,6 +139,14 @@ impl<W: Write> Rows<W> {
         }
         let columns = self.columns.join("\t");
         self.write(&format!("{columns}\n"))
+    }
+
+    /// The heading, the first time.
+    fn take_markdown_heading(&mut self) -> String {
+        if std::mem::replace(&mut self.has_heading, true) {
+            return String::new();
+        }
+        format!("| {} |\n|{}\n", self.columns.join(" | "), "---|".repeat(self.columns.len()))
     }
 
     fn write_aligned(&mut self, rows: &[Vec<Cell>]) -> Result<(), Failure> {
@@ -207,6 +231,16 @@ mod tests {
         let expected = "partition  key  value\n        7  k1   tab\\there\n       12       \\xff\n";
         assert_eq!(printed(Form::Table), expected);
         assert_eq!(printed(Form::StreamedTable), expected);
+    }
+
+    #[test]
+    fn markdown_is_a_table_whose_cells_cannot_end_it() {
+        let mut out = Vec::new();
+        let mut rows = Rows::new(&mut out, &["n", "text"], Form::Markdown);
+        rows.push(vec![Cell::Number(7), Cell::Text("a|b".to_owned())]).expect("a vector takes all");
+        rows.push(vec![Cell::Number(8), Cell::Absent]).expect("a vector takes all");
+        rows.finish().expect("a vector takes all");
+        assert_eq!(String::from_utf8(out).expect("text"), "| n | text |\n|---|---|\n| 7 | a\\|b |\n| 8 | - |\n");
     }
 
     #[test]

@@ -4,9 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use mortarmq_client::{
-    Client, ClientOptions, ConsumerOptions, Delivery, Message, ProducerOptions, SettleOutcome, Settler,
-};
+use mortarmq_client::{Client, ClientOptions, ConsumerOptions, Delivery, Message, ProducerOptions, SettleError};
 use tokio::runtime::Runtime;
 use tokio::task::JoinHandle;
 
@@ -146,8 +144,7 @@ async fn consume(
         };
         let id = id_of(&delivery.value);
         record.delivered(path, &id, &delivery);
-        let settler = consumer.settler();
-        settles.spawn(settle(settler, delivery, path, Arc::clone(&record), random.below(100)));
+        settles.spawn(settle(delivery, path, Arc::clone(&record), random.below(100)));
         while let Some(settled) = settles.try_join_next() {
             settled.expect("no promise is broken");
         }
@@ -159,26 +156,29 @@ async fn consume(
     client.close().await;
 }
 
-async fn settle(settler: Settler, delivery: Delivery, path: usize, record: Arc<Record>, choice: u64) {
+async fn settle(delivery: Delivery, path: usize, record: Arc<Record>, choice: u64) {
     if choice < 4 {
         tokio::time::sleep(Duration::from_millis(choice * 20)).await;
     }
     let outcome = match choice {
         90..95 => {
             record.giving_up(path, &delivery, true);
-            settler.nack(&delivery, 0, "not now").await
+            delivery.nack(0, "not now").await
         }
         95..98 => {
             record.giving_up(path, &delivery, false);
-            settler.release(&delivery).await
+            delivery.release().await
         }
         _ => {
             record.acking(path, &delivery);
-            settler.ack(&delivery).await
+            delivery.ack().await
         }
     };
-    // Stale or unknown: the delivery ended before, with its session or with an earlier message of its key.
-    if outcome.expect("a settle is repeated until it is answered") == SettleOutcome::Done {
-        if !(90..98).contains(&choice) { record.acked(path, &delivery) } else { record.gave_up() }
+    match outcome {
+        Ok(()) if (90..98).contains(&choice) => record.gave_up(),
+        Ok(()) => record.acked(path, &delivery),
+        // The delivery ended before, with its session or with an earlier message of its key.
+        Err(SettleError::LeaseLost | SettleError::UnknownDelivery) => {}
+        Err(error) => panic!("a settle is repeated until it is answered: {error}"),
     }
 }

@@ -255,8 +255,10 @@ impl Node {
             self.pulls.remove(pull_id);
             return self.end_pull(connection, subscription, Err(Failure::new(ErrorCode::MessageExceedsCredit, text)));
         }
+        // What comes next does not fit behind what it got: waiting on would bring nothing.
+        let is_full = matches!(outcome, Outcome::Delivered { too_large: Some(_), .. });
         // If it waits on, its path is looked at again when it moves. It may just have done so, by this very command.
-        if pull.is_filled() || pull.deadline <= now.monotonic {
+        if is_full || pull.is_filled() || pull.deadline <= now.monotonic {
             self.finish_pull(pull_id);
         }
     }

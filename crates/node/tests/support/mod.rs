@@ -67,7 +67,19 @@ pub(crate) struct Rig {
     segments: SegmentWriter,
     reader: SegmentReader,
     last_query: u64,
+    /// Outputs since the invariants were last checked.
+    unchecked: u64,
 }
+
+/// How many messages a test about a large backlog has; `MORTARMQ_BACKLOG=1000000` tries more.
+#[expect(clippy::disallowed_methods, reason = "the size of a test comes from outside")]
+pub(crate) fn backlog() -> u64 {
+    let given = std::env::var("MORTARMQ_BACKLOG").ok();
+    given.map_or(300_000, |text| text.parse().expect("MORTARMQ_BACKLOG is a number, a multiple of 1000"))
+}
+
+/// Entries of the shard that a check may look at for each output.
+const CHECKED_PER_OUTPUT: u64 = 2000;
 
 /// What an operation of the disk belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -228,6 +240,7 @@ impl Rig {
             segments,
             reader,
             last_query: 0,
+            unchecked: 0,
         };
         rig.note(begun, Doing::Recovery);
         rig.pump()?;
@@ -302,9 +315,19 @@ impl Rig {
                 Output::GroupExpired { topic, group, dropped } => self.expired.push((topic, group, dropped)),
                 Output::Role { .. } => {}
             }
-            self.node.check();
+            self.check();
         }
         Ok(())
+    }
+
+    /// Checks every invariant: after each output, or, where a look at all that the shard keeps takes long, after so many.
+    fn check(&mut self) {
+        self.unchecked += 1;
+        let entries = self.node.shard().state().entries();
+        if self.unchecked >= entries / CHECKED_PER_OUTPUT {
+            self.unchecked = 0;
+            self.node.check();
+        }
     }
 
     /// Finishes something that is under way, if anything is; `which` chooses. Says whether something was.

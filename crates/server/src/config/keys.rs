@@ -24,6 +24,10 @@ pub enum Kind {
     Bytes(u64, u64),
     /// An IP address and a port; `localhost` is 127.0.0.1.
     Address,
+    /// As `Address`, or `off`.
+    AddressOrOff,
+    /// A list of origins of pages, and of the word `loopback`.
+    Origins,
     /// A folder.
     Path,
     /// A file, or `none`.
@@ -49,7 +53,6 @@ const REPLICATION: &str = "this version runs one node without replication";
 const USERS: &str = "this version has tokens but no users with passwords yet; use tokens";
 const TLS_CA: &str = "this version asks no client for a certificate";
 const QUEUE_API: &str = "this version has no HTTP queue API yet; the operator routes are on listen_admin";
-const WEBSOCKET: &str = "this version has no WebSocket listener yet";
 
 /// Every key of a node, in the order in which they are shown.
 pub const KEYS: &[Key] = &[
@@ -60,8 +63,8 @@ pub const KEYS: &[Key] = &[
     not_yet("listen_peer", REPLICATION),
     ready("listen_admin", Kind::Address, "127.0.0.1:7190"),
     not_yet("listen_http", QUEUE_API),
-    not_yet("listen_ws", WEBSOCKET),
-    not_yet("ws_origins", WEBSOCKET),
+    ready("listen_ws", Kind::AddressOrOff, "off"),
+    ready("ws_origins", Kind::Origins, "[\"loopback\"]"),
     ready("data_dir", Kind::Path, "./data"),
     ready("journal_file_bytes", Kind::Bytes(1 << 20, 1 << 34), "64MiB"),
     ready("journal_keep_bytes", Kind::Bytes(0, 1 << 40), "0"),

@@ -83,7 +83,7 @@ fn an_unknown_key_stops_the_start_with_the_nearest_valid_name() {
 
 #[test]
 fn what_is_not_there_yet_is_refused_by_name_when_it_is_set() {
-    for key in ["users", "peers", "listen_ws", "tls_ca", "peer_secret", "listen_peer"] {
+    for key in ["users", "peers", "listen_http", "tls_ca", "peer_secret", "listen_peer"] {
         let error = with_flags(&[(key, "[]")]).expect_err(key);
         assert!(matches!(error, ConfigError::NotYet { .. }), "{error}");
         assert!(error.to_string().starts_with(key), "{error}");
@@ -104,6 +104,7 @@ fn an_address_that_others_can_reach_is_refused_without_credentials() {
         with_flags(&[("listen-client", address)]).expect(address);
     }
     assert!(with_flags(&[("listen-admin", "0.0.0.0:7190")]).is_err());
+    assert!(with_flags(&[("listen-ws", "0.0.0.0:7192")]).is_err());
 }
 
 const TOKENS: &str = r#"[{"name": "ops",
@@ -159,6 +160,8 @@ fn a_value_that_the_key_does_not_take_is_refused_with_what_it_takes() {
         ("listen-client", "broker:7188", "IP address"),
         ("receive-budget-bytes", "1MiB", "from 33554432"),
         ("data-dir", "", "folder"),
+        ("listen-ws", "on", "or off"),
+        ("ws-origins", "[\"shop.example\"]", "https://shop.example"),
     ];
     for (key, value, expected) in cases {
         let error = with_flags(&[(key, value)]).expect_err(key);

@@ -8,6 +8,7 @@ use mortarmq_http::access::read_tokens;
 
 use super::keys::{Key, Kind};
 use super::{ConfigError, Source};
+use crate::web_socket::Origins;
 
 /// The value of a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -16,6 +17,10 @@ pub enum Value {
     Number(u64),
     /// An address.
     Address(SocketAddr),
+    /// An address, or none.
+    OptionalAddress(Option<SocketAddr>),
+    /// Origins of pages.
+    Origins(Origins),
     /// A folder.
     Path(PathBuf),
     /// A file, or none.
@@ -78,6 +83,9 @@ impl Value {
             Kind::Number(least, most) => within(text.parse().ok()?, least, most),
             Kind::Bytes(least, most) => within(bytes(text)?, least, most),
             Kind::Address => address(text).map(Self::Address),
+            Kind::AddressOrOff if text == OFF => Some(Self::OptionalAddress(None)),
+            Kind::AddressOrOff => address(text).map(|found| Self::OptionalAddress(Some(found))),
+            Kind::Origins => Origins::read(text).map(Self::Origins),
             Kind::Path => (!text.is_empty()).then(|| Self::Path(PathBuf::from(text))),
             Kind::File if text == NO_FILE => Some(Self::File(None)),
             Kind::File => (!text.is_empty()).then(|| Self::File(Some(PathBuf::from(text)))),
@@ -95,6 +103,16 @@ impl Value {
     pub(super) fn address(&self) -> SocketAddr {
         let Self::Address(address) = self else { panic!("{self:?} is asked for as an address") };
         *address
+    }
+
+    pub(super) fn optional_address(&self) -> Option<SocketAddr> {
+        let Self::OptionalAddress(address) = self else { panic!("{self:?} is asked for as an address or none") };
+        *address
+    }
+
+    pub(super) fn origins(&self) -> Origins {
+        let Self::Origins(origins) = self else { panic!("{self:?} is asked for as origins") };
+        origins.clone()
     }
 
     pub(super) fn path(&self) -> PathBuf {
@@ -128,6 +146,9 @@ impl std::fmt::Display for Value {
         match self {
             Self::Number(number) => number.fmt(formatter),
             Self::Address(address) => address.fmt(formatter),
+            Self::OptionalAddress(Some(address)) => address.fmt(formatter),
+            Self::OptionalAddress(None) => formatter.write_str(OFF),
+            Self::Origins(origins) => origins.fmt(formatter),
             Self::Path(path) => path.display().fmt(formatter),
             Self::File(Some(path)) => path.display().fmt(formatter),
             Self::File(None) => formatter.write_str(NO_FILE),
@@ -149,6 +170,8 @@ impl Kind {
             Self::Number(least, most) => format!("give a whole number from {least} to {most}"),
             Self::Bytes(least, most) => format!("give bytes, plain or as 64MiB, from {least} to {most}"),
             Self::Address => "give an IP address and a port, such as 127.0.0.1:7188".to_owned(),
+            Self::AddressOrOff => format!("give an IP address and a port, such as 127.0.0.1:7192, or {OFF}"),
+            Self::Origins => "give a list of origins such as [\"https://shop.example\", \"loopback\"]".to_owned(),
             Self::Path => "give a folder".to_owned(),
             Self::File => format!("give a file, or {NO_FILE}"),
             Self::Flag => "give true or false".to_owned(),
@@ -158,6 +181,8 @@ impl Kind {
     }
 }
 
+/// No address.
+const OFF: &str = "off";
 /// A file of this name is written `./none`.
 const NO_FILE: &str = "none";
 

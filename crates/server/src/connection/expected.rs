@@ -75,14 +75,14 @@ impl Expected {
     /// # Source
     /// docs/reference/operations.md: 1024 requests or 8 MiB outstanding per connection.
     pub(crate) fn is_full(&self) -> bool {
-        self.places.len() + self.pulls > OPEN_REQUESTS_MAX || self.bytes > OPEN_BYTES_MAX
+        self.places.len() + self.pulls >= OPEN_REQUESTS_MAX || self.bytes >= OPEN_BYTES_MAX
     }
 }
 
 const OPEN_REQUESTS_MAX: usize = 1024;
 const OPEN_BYTES_MAX: u64 = 8 << 20;
 /// What a request counts whose answer may be large: nothing else is taken until it is answered.
-pub(crate) const ALONE_BYTES: usize = OPEN_BYTES_MAX as usize + 1;
+pub(crate) const ALONE_BYTES: usize = OPEN_BYTES_MAX as usize;
 
 #[cfg(test)]
 mod tests {
@@ -93,7 +93,7 @@ mod tests {
     #[test]
     fn rule_9_a_connection_is_not_read_while_too_many_requests_are_open() {
         let mut expected = Expected::new(Instant::now());
-        for _ in 0..OPEN_REQUESTS_MAX {
+        for _ in 1..OPEN_REQUESTS_MAX {
             expected.push(3, 10);
         }
         assert!(!expected.is_full());
@@ -110,7 +110,7 @@ mod tests {
     #[test]
     fn rule_9_a_connection_is_not_read_while_too_many_bytes_are_open() {
         let mut expected = Expected::new(Instant::now());
-        expected.push(3, OPEN_BYTES_MAX as usize);
+        expected.push(3, OPEN_BYTES_MAX as usize - 1);
         assert!(!expected.is_full());
         expected.push(3, 1);
         assert!(expected.is_full());

@@ -37,9 +37,14 @@ pub(crate) fn take_frames(session: &mut Session, input: &mut BytesMut, out: &mut
                 taken.frames += 1;
             }
             Ok(Split::Incomplete { needed }) => {
-                let begun = input.len() - at;
-                taken.pending_bytes = if begun == 0 { 0 } else { begun + needed };
-                break;
+                let begun = &input[at..];
+                taken.pending_bytes = if begun.is_empty() { 0 } else { begun.len() + needed };
+                match begun.get(OP_AT) {
+                    Some(op) if session.stage == Stage::BeforeConnect && taken.pending_bytes > EARLY_FRAME_BYTES => {
+                        refuse_large(session, *op, taken.pending_bytes);
+                    }
+                    Some(_) | None => break,
+                }
             }
             Err(error) => session.refuse(NO_OP, 0, Failure::new(error.code(), error.to_string())),
         }
@@ -48,15 +53,39 @@ pub(crate) fn take_frames(session: &mut Session, input: &mut BytesMut, out: &mut
     taken
 }
 
+/// Nobody has shown who it is yet: a frame that is too large for a CONNECT is refused by its first bytes, so that strangers
+/// take no room from those who have (failure rule 9).
+fn refuse_large(session: &mut Session, op: u8, frame_bytes: usize) {
+    let failure = match Op::from_number(op) {
+        None => failure_of(&DecodeError::UnknownOp { number: op }),
+        Some(op) if !op.allowed_before_connect() => not_authenticated(),
+        Some(_) => {
+            let text = format!(
+                "before CONNECT is answered a frame takes at most {EARLY_FRAME_BYTES} bytes, this one {frame_bytes}; \
+                 send CONNECT first"
+            );
+            Failure::new(ErrorCode::BadLength, text)
+        }
+    };
+    session.refuse(op, 0, failure);
+}
+
+fn not_authenticated() -> Failure {
+    Failure::new(ErrorCode::NotAuthenticated, "send CONNECT first")
+}
+
 /// No op was read.
 pub(crate) const NO_OP: u8 = 0;
+/// Where the op of a frame stands.
+const OP_AT: usize = 4;
+/// The largest CONNECT takes 65,806 bytes; a newer client may add something to it.
+const EARLY_FRAME_BYTES: usize = 66 << 10;
 
 fn take_frame(session: &mut Session, op: u8, payload: &[u8], frame_bytes: usize, out: &mut BytesMut) {
     use mortarmq_wire::Request as Wire;
     let is_early = session.stage == Stage::BeforeConnect;
     if is_early && Op::from_number(op).is_some_and(|op| !op.allowed_before_connect()) {
-        let failure = Failure::new(ErrorCode::NotAuthenticated, "send CONNECT first");
-        return session.refuse(op, frame_bytes, failure);
+        return session.refuse(op, frame_bytes, not_authenticated());
     }
     let request = match Wire::decode(op, payload) {
         Ok(request) => request,
@@ -117,7 +146,7 @@ mod tests {
             Ping.encode(&mut input);
         }
         let first = take(&mut session, &mut input);
-        assert_eq!((first.frames, first.is_held), (1025, true));
+        assert_eq!((first.frames, first.is_held), (1024, true));
         assert_eq!(take(&mut session, &mut input).frames, 0);
         session.expected.pop();
         assert_eq!(take(&mut session, &mut input).frames, 1);

@@ -13,6 +13,7 @@ mod deadlines;
 mod deliveries;
 mod expected;
 pub(crate) mod intake;
+pub(crate) mod line;
 mod outbox;
 pub(crate) mod receive_budget;
 mod requests;
@@ -25,7 +26,7 @@ use std::time::{Duration, Instant};
 use bytes::BytesMut;
 use mortarmq_http::access::WRONG_TOKEN_DELAY;
 use mortarmq_node::Failure;
-use mortarmq_transport::{Stream, TlsFault};
+use mortarmq_transport::TlsFault;
 use mortarmq_types::ConnectionId;
 use mortarmq_wire::ops::ErrorAnswer;
 use mortarmq_wire::{ErrorCode, Op};
@@ -36,17 +37,19 @@ use tokio::sync::watch;
 use crate::event::Event;
 use crate::outlet::{Inlet, Pile, outlet};
 use crate::shared::Shared;
+use crate::web_socket::WebFault;
 use answers::Behind;
 use deadlines::{Deadlines, Verdict};
 use deliveries::Backlog;
 use intake::{NO_OP, take_frames};
+use line::Line;
 use outbox::Outbox;
 use receive_budget::Grant;
 use session::{Identity, Session, Stage};
 
 /// Serves one connection until it ends.
 pub(crate) async fn serve(
-    stream: Stream,
+    stream: Line,
     id: ConnectionId,
     identity: Identity,
     shared: Arc<Shared>,
@@ -72,7 +75,7 @@ pub(crate) async fn serve(
 }
 
 struct Connection {
-    stream: Stream,
+    stream: Line,
     id: ConnectionId,
     shared: Arc<Shared>,
     inbox: Inlet,
@@ -94,7 +97,7 @@ struct Connection {
 }
 
 impl Connection {
-    fn new(stream: Stream, id: ConnectionId, identity: Identity, shared: Arc<Shared>, inbox: Inlet) -> Self {
+    fn new(stream: Line, id: ConnectionId, identity: Identity, shared: Arc<Shared>, inbox: Inlet) -> Self {
         let grant = Grant::new(Arc::clone(&shared.receive_budget));
         Self {
             stream,
@@ -187,7 +190,13 @@ impl Connection {
             Ok(0) => self.session.stage = Stage::Ending,
             Ok(_) => self.take_input(),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-            Err(error) => return Err(error),
+            Err(error) => match WebFault::of(&error) {
+                Some(fault) => {
+                    self.session.refuse(NO_OP, 0, Failure::new(ErrorCode::BadLength, fault.to_string()));
+                    self.send_requests();
+                }
+                None => return Err(error),
+            },
         }
         Ok(())
     }
@@ -204,7 +213,9 @@ impl Connection {
         self.is_held = taken.is_held;
         self.deadlines.handle_read(now, taken.frames > 0, taken.pending_bytes > 0);
         self.send_requests();
-        self.grant.ask(taken.pending_bytes);
+        // Who has not shown who it is takes nothing from the budget; its frames are small.
+        let is_early = self.session.stage == Stage::BeforeConnect;
+        self.grant.ask(if is_early { 0 } else { taken.pending_bytes });
         if self.input.is_empty() && self.input.capacity() > KEPT_INPUT_BYTES {
             self.input = BytesMut::with_capacity(READ_BYTES);
         }
@@ -284,7 +295,7 @@ impl Connection {
     /// Writes what TLS has taken and the system has not.
     fn flush_stream(&mut self) -> io::Result<()> {
         match self.stream.try_flush() {
-            Ok(_) => self.deadlines.handle_written(),
+            Ok(()) => self.deadlines.handle_written(),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.deadlines.handle_stalled(Instant::now()),
             Err(error) => return Err(error),
         }
@@ -357,17 +368,23 @@ async fn asked_to_stop(stopping: &mut watch::Receiver<bool>) {
 }
 
 /// What a peer is told that TLS did not go on with: by TLS itself, or, if it does not speak it, in a frame.
-async fn end_tls(mut stream: Stream, error: &io::Error) {
+async fn end_tls(line: Line, error: &io::Error) {
     let Some(fault) = TlsFault::of(error) else { return };
-    if fault == TlsFault::NotTls {
-        stream.drop_tls();
-        let text = "this address speaks TLS only; connect with TLS (command line: --tls-ca FILE)";
-        let mut out = BytesMut::new();
-        ErrorAnswer::new(ErrorCode::BadLength, NO_OP, text.as_bytes()).encode(&mut out);
-        // It fits what the system buffers. Where it does not, nobody reads it.
-        let _ = stream.try_write(&out);
+    if fault != TlsFault::NotTls {
+        return linger(line.finish()).await;
     }
-    linger(stream.finish()).await;
+    let socket = match line.without_tls() {
+        Err(socket) => socket,
+        Ok(mut stream) => {
+            let text = "this address speaks TLS only; connect with TLS (command line: --tls-ca FILE)";
+            let mut out = BytesMut::new();
+            ErrorAnswer::new(ErrorCode::BadLength, NO_OP, text.as_bytes()).encode(&mut out);
+            // It fits what the system buffers. Where it does not, nobody reads it.
+            let _ = stream.try_write(&out);
+            stream.finish()
+        }
+    };
+    linger(socket).await;
 }
 
 /// Closes so that the peer can read the last frames: bytes of it that were never read would make the system drop them.

@@ -12,9 +12,9 @@ use bytes::BytesMut;
 use mortarmq_server::{Config, Running, Server};
 use mortarmq_types::{DeliveryId, Partition, ProducerId, ProducerSeq, Seq};
 use mortarmq_wire::ops::{
-    Ack, Connect, Declare, DeclareOk, DeliveryRef, ErrorAnswer, Heartbeat, HeartbeatState, Message, OkAnswer, Publish,
-    PublishOk, PublishOptions, Pull, PullOk, Settle, SettleItem, SettleKind, SettleOk, StartPolicy, Subscribe,
-    SubscribeOk,
+    Ack, Connect, Declare, DeclareOk, DeliveryRef, ErrorAnswer, Heartbeat, HeartbeatState, Message, Metadata,
+    MetadataOk, OkAnswer, Publish, PublishOk, PublishOptions, Pull, PullOk, Settle, SettleItem, SettleKind, SettleOk,
+    StartPolicy, Subscribe, SubscribeOk,
 };
 use mortarmq_wire::{ErrorCode, List, Op, RecordBody, ServerFrame, Split, split_frame, write_body};
 
@@ -176,6 +176,16 @@ impl Client {
         let (op, result) = self.ok();
         assert_eq!(op, Op::Declare);
         DeclareOk::decode(&result).expect("a good result").topic_id
+    }
+
+    /// The handle of a topic that exists, without declaring it.
+    pub fn metadata_of(&mut self, topic: &str) -> u16 {
+        let names = [topic.as_bytes()];
+        self.send(|out| Metadata { topics: List::from(&names[..]) }.encode(out).expect("it fits"));
+        let (op, result) = self.ok();
+        assert_eq!(op, Op::Metadata);
+        let answer = MetadataOk::decode(&result).expect("a good result");
+        answer.topics.iter().next().expect("the topic is there").topic_id
     }
 
     /// Joins a group with the group's window and returns the subscription.

@@ -3,7 +3,11 @@
 use crate::model::{Fate, Model, Obligation, Open, Path, Stands, Verdict, allowed};
 use mortarmq_delivery::{Books, DuePosition, Entry, Grant, PathPartition};
 use mortarmq_shard::{Effect, State};
-use mortarmq_types::{Cause, ClusterTime, DropReason, KeyHash, PathId, Seq};
+use mortarmq_types::{Cause, ClusterTime, DropReason, KeyHash, Partition, PathId, Seq, TopicIncarnation};
+use std::collections::BTreeMap;
+
+/// One command brings no more messages, dead letters included.
+const NEW_FACTS_MAX: u64 = 24;
 
 /// Whether they are the same. Where the model knows only a range, it learns the value.
 pub(crate) fn compare(model: &mut Model, state: &State) -> Verdict {
@@ -13,13 +17,25 @@ pub(crate) fn compare(model: &mut Model, state: &State) -> Verdict {
     let topics: Vec<_> = state.topics.iter().map(|(id, topic)| (*id, topic.name.as_str())).collect();
     let expected: Vec<_> = model.topics.iter().map(|(id, topic)| (*id, topic.name.as_str())).collect();
     allowed!(topics == expected, "topics {topics:?}, expected {expected:?}");
+    let mut learned = Vec::new();
     for (id, topic) in &state.topics {
         for (number, (found, messages)) in topic.partitions.iter().zip(&model.topics[id].partitions).enumerate() {
             let place = format!("{}:{number}", topic.name);
             allowed!(found.last_seq.get() == messages.last(), "{place}: last sequence {}", found.last_seq);
-            let base = found.facts.base().get();
-            allowed!(base == messages.known_from, "{place}: facts from {base}, expected {}", messages.known_from);
+            let (base, known) = (found.facts.base().get(), messages.known_from);
+            // What every path has passed may be forgotten at any time.
+            let passed = model.lowest_position(*id, number).unwrap_or(known);
+            let most = if model.may_lack_facts(NEW_FACTS_MAX) { messages.last() + 1 } else { passed };
+            allowed!(base == known || (known < base && base <= most), "{place}: facts from {base}, expected {known}");
+            learned.push((*id, number, base));
+            let kept = found.kept.first_seq.get();
+            allowed!(kept == messages.kept_from, "P4, P10: {place}: kept from {kept}, expected {}", messages.kept_from);
+            let needed = state.needed_from(*id, Partition::from_index(number)).map(Seq::get);
+            allowed!(needed == Some(model.needed_from(*id, number)), "P4: {place}: needed from {needed:?}");
         }
+    }
+    for (id, number, base) in learned {
+        model.topics.get_mut(&id).expect("the topics are the same").partitions[number].known_from = base;
     }
     let paths: Vec<_> = state.paths.iter().map(|(id, path)| (*id, path.topic, path.group.as_str())).collect();
     let expected: Vec<_> = model.paths.iter().map(|(id, path)| (*id, path.topic, path.group.as_str())).collect();
@@ -56,6 +72,8 @@ fn compare_path(model: &mut Model, state: &State, id: PathId) -> Verdict {
             let held: Vec<_> = leases.map(|(seq, _)| seq).collect();
             allowed!(resent == held, "wire rule 6: a resume sends {resent:?} again, {member} holds {held:?}");
         }
+        let kept = partition.kept_from().get();
+        allowed!(kept == messages.kept_from, "partition {number}: kept from {kept}, expected {}", messages.kept_from);
         let floor = path.partitions[number].unsettled().map(|(seq, _)| seq).next().unwrap_or(last.get() + 1);
         let found = schedule.floor(partition).get();
         allowed!(found == floor, "partition {number}: floor {found}, expected {floor}");
@@ -161,9 +179,9 @@ fn compare_counters(
 
 /// What was offered, waits for no time, and is the first of its key while nothing of its key is leased.
 fn ready(obligation: &Obligation, in_order: bool, key: impl Fn(u64) -> KeyHash) -> u64 {
-    let mut keys: std::collections::BTreeMap<KeyHash, (u64, bool)> = std::collections::BTreeMap::new();
+    let mut keys: BTreeMap<KeyHash, (u64, bool)> = BTreeMap::new();
     for (seq, open) in obligation.unsettled().filter(|(_, open)| open.offered) {
-        let is_leased = matches!(open.stands, Stands::Leased(_));
+        let is_leased = matches!(open.stands, Stands::Leased(lease) if lease.ordered);
         keys.entry(key(seq)).or_insert((seq, false)).1 |= is_leased;
     }
     let is_free = |seq: u64| {
@@ -191,6 +209,30 @@ pub(crate) fn compare_words(before: &State, after: &State, effects: &[Effect]) -
     Ok(())
 }
 
+/// Files go once nobody needs what they hold, and not before.
+pub(crate) fn compare_files(
+    before: &BTreeMap<(TopicIncarnation, usize), u64>,
+    model: &Model,
+    effects: &[Effect],
+) -> Verdict {
+    let after = model.needed();
+    let mut told: BTreeMap<(TopicIncarnation, usize), u64> = BTreeMap::new();
+    for effect in effects {
+        let Effect::Trim { topic, partition, below } = effect else { continue };
+        let place = (*topic, partition.index());
+        let Some(needed) = after.get(&place) else { continue };
+        allowed!(below.get() <= *needed, "P4: files of {place:?} go below {below}, and {needed} is needed");
+        let furthest = told.entry(place).or_default();
+        *furthest = below.get().max(*furthest);
+    }
+    for (place, needed) in before {
+        let Some(now) = after.get(place).filter(|now| *now > needed) else { continue };
+        let found = told.get(place);
+        allowed!(found == Some(now), "files of {place:?} below {now} may go, and {found:?} was told");
+    }
+    Ok(())
+}
+
 /// Nothing that has a time is slept over, and nobody is woken for nothing.
 fn compare_next_due(model: &Model, state: &State) -> Verdict {
     let mut dues = Vec::new();
@@ -202,8 +244,10 @@ fn compare_next_due(model: &Model, state: &State) -> Verdict {
         }));
     }
     for messages in model.topics.values().flat_map(|topic| &topic.partitions) {
-        dues.extend(messages.list.iter().map(|message| message.due).filter(|due| *due > model.time));
+        let kept = messages.list.iter().skip(usize::try_from(messages.kept_from - 1).expect("small"));
+        dues.extend(kept.map(|message| message.due).filter(|due| *due > model.time));
     }
+    dues.extend(model.paths.keys().filter_map(|id| model.expires_at(*id)));
     let (found, expected) = (state.next_due().map(ClusterTime::get), dues.into_iter().min());
     // Where the last group went, what is due is told anew and forgotten with the next batch.
     let is_told_anew = model.group_went && found.is_some_and(|due| due <= model.time);

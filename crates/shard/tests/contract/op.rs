@@ -4,11 +4,14 @@
 use crate::model::{Model, Stands};
 use crate::random::Random;
 use mortarmq_delivery::Fact;
-use mortarmq_shard::command::{CreateTopic, Deliver, DropDead, EndMember, Letter, Redrive, ResumeMember, Settle};
+use mortarmq_shard::command::{
+    Asked, ChangeGroup, ChangeTopic, CreateTopic, Deliver, DropDead, EndMember, Letter, Redrive, ResumeMember, Settle,
+    Trim,
+};
 use mortarmq_shard::record::NewRecord;
 use mortarmq_shard::{
-    BatchBuilder, Command, Grant, JoinGroup, PublishRunBuilder, SeekTarget, Setting, SettingsPatch, SettleItem,
-    SettleKind, StartPolicy, Stretch, Times,
+    BatchBuilder, Command, DefaultKey, DefaultsPatch, Grant, IdempotencyKey, JoinGroup, PublishRunBuilder, SeekTarget,
+    Setting, SettingsPatch, SettleItem, SettleKind, StartPolicy, Stretch, Times,
 };
 use mortarmq_types::{DeliveryId, MemberId, Partition, PathId, ProducerId, ProducerSeq, Seq, TopicIncarnation};
 
@@ -36,6 +39,10 @@ pub(crate) enum Op {
     DeleteGroup { path: u64 },
     Redrive { topic: u64, partition: Partition, letters: Vec<u64> },
     DropDead { topic: u64, partition: Partition, letters: Vec<u64> },
+    Trim { topic: u64, partition: Partition, below: u64 },
+    ChangeTopic { topic: u64, settings: SettingsPatch, more: bool },
+    ChangeGroup { path: u64, settings: SettingsPatch },
+    ChangeDefaults { values: Vec<(DefaultKey, u64)> },
 }
 
 /// Which producer number a publish carries.
@@ -56,6 +63,8 @@ pub(crate) struct Record {
     key: &'static [u8],
     size: u32,
     times: Times,
+    /// The idempotency key, if it has one.
+    once: Option<&'static str>,
 }
 
 /// Which delivery a settle names.
@@ -76,7 +85,7 @@ impl Op {
     pub(crate) fn of(seed: u64) -> Self {
         let random = &mut Random::of(seed);
         let any = random.below(1 << 20);
-        match random.below(100) {
+        match random.below(114) {
             0..30 => publish(random),
             30..58 => deliver(random),
             58..80 => {
@@ -101,6 +110,16 @@ impl Op {
             97 if random.below(2) == 0 => Self::DeleteGroup { path: any },
             98 if random.below(3) == 0 => Self::DeleteTopic { name: random.below(5) },
             99 => Self::CreateTopic { name: random.below(4), settings: settings(random, true) },
+            100..106 => {
+                let below = if random.below(4) == 0 { random.below(25) } else { u64::MAX };
+                Self::Trim { topic: any, partition: partition(random), below }
+            }
+            106..110 => Self::ChangeGroup { path: any, settings: changes(random, false) },
+            110..112 => {
+                let more = random.below(2) == 0;
+                Self::ChangeTopic { topic: any, settings: changes(random, true), more }
+            }
+            112 => Self::ChangeDefaults { values: vec![initial_value(random)] },
             _ => Self::Publish {
                 topic: any,
                 to: Partition::ANY,
@@ -141,6 +160,63 @@ impl Op {
         vec![vec![deliver(20)], vec![die], vec![deliver(random.one_of(&[1, 3, 20]))], back]
     }
 
+    /// A message under a key, and the same key once more at the edge of its window: in it or out of it.
+    pub(crate) fn twice_under_a_key(seed: u64) -> [Self; 2] {
+        let random = &mut Random::of(seed);
+        let topic = random.below(1 << 20);
+        [0, 1].map(|_| {
+            let once = Some("edge");
+            let records = vec![Record { once, ..records(random).remove(0) }];
+            Self::Publish { topic, to: Partition::ANY, producer: 0, number: Number::None, records }
+        })
+    }
+
+    /// All members of a group leave, and nobody uses it any more.
+    pub(crate) fn abandon(seed: u64) -> Vec<Self> {
+        let random = &mut Random::of(seed);
+        let path = random.below(1 << 20);
+        let settings = SettingsPatch { values: vec![(Setting::ExpireIdleMs, 2000)] };
+        let mut ops = vec![Self::ChangeGroup { path, settings }];
+        ops.extend((0..4).map(|_| Self::EndMember { member: path, lost: random.below(2) == 0 }));
+        ops
+    }
+
+    /// Numbered messages of one key, more than a tight shard keeps; the first is out, and the others wait for it.
+    pub(crate) fn waits_at_the_bound(seed: u64) -> Vec<Self> {
+        let random = &mut Random::of(seed);
+        let deliver = |messages| Self::Deliver { member: 0, grant: HOT, messages, stretch: 2 };
+        let publish = |random: &mut Random| {
+            let record = Record { key: b"a", times: Times::default(), once: None, ..records(random).remove(0) };
+            let (producer, number) = (1 + random.below(2), Number::Next);
+            Self::Publish { topic: 0, to: Partition::ANY, producer, number, records: vec![record; 5] }
+        };
+        vec![publish(random), deliver(1), publish(random), publish(random), deliver(20), deliver(20), deliver(3)]
+    }
+
+    /// Messages come and are leased, retention passes them, and their deliveries end.
+    pub(crate) fn trim_under_load(seed: u64) -> Vec<Self> {
+        let random = &mut Random::of(seed);
+        let limit = SettingsPatch { values: vec![(Setting::RetentionBytes, random.one_of(&[60, 120, 300]))] };
+        let trim = |number| Self::Trim { topic: 1, partition: Partition::new(number), below: u64::MAX };
+        let items = |random: &mut Random| (0..3).map(|_| (Pick::Live(random.below(1 << 16)), kind(random))).collect();
+        vec![
+            Self::ChangeTopic { topic: 0, settings: limit, more: false },
+            publish(random),
+            publish(random),
+            Self::Deliver { member: 0, grant: HOT, messages: 20, stretch: 2 },
+            publish(random),
+            trim(0),
+            trim(1),
+            Self::Settle { path: 0, items: items(random) },
+            Self::Settle { path: 0, items: items(random) },
+        ]
+    }
+
+    /// Whether it has to stand in a batch of its own: how far it goes is the shard's choice, and is looked at after the batch.
+    pub(crate) const fn stands_alone(&self) -> bool {
+        matches!(self, Self::Trim { .. })
+    }
+
     /// What every history begins with: two topics, and a group with two members on the first.
     pub(crate) fn beginning(seed: u64) -> Vec<Self> {
         let random = &mut Random::of(seed);
@@ -157,7 +233,7 @@ impl Op {
 
     /// One message of a key is leased, then so many thousands of the key come and are passed over.
     pub(crate) fn hot_key(thousands: usize) -> Vec<Self> {
-        let record = Record { key: b"a", size: 2, times: Times::default() };
+        let record = Record { key: b"a", size: 2, times: Times::default(), once: None };
         let publish = |count: usize| Self::Publish {
             topic: 0,
             to: Partition::ZERO,
@@ -207,8 +283,12 @@ impl Op {
     /// What happens while they wait: mostly nothing can be delivered.
     pub(crate) fn on_hot_key(number: u64) -> Self {
         let settle = |kind| Self::Settle { path: 0, items: vec![(Pick::Live(number), kind)] };
-        let record =
-            Record { key: if number.is_multiple_of(2) { b"" } else { b"b" }, size: 2, times: Times::default() };
+        let record = Record {
+            key: if number.is_multiple_of(2) { b"" } else { b"b" },
+            size: 2,
+            times: Times::default(),
+            once: None,
+        };
         match number % 10 {
             0 => Self::Publish {
                 topic: 0,
@@ -278,8 +358,36 @@ impl Op {
                     |pick: &u64| letter_of(model, topic, partition, *pick).map_or(Seq::new(pick % 12), |it| it.seq);
                 Command::DropDead(DropDead { topic, partition, seqs: letters.iter().map(seq).collect() })
             }
+            Self::Trim { .. } | Self::ChangeTopic { .. } | Self::ChangeGroup { .. } | Self::ChangeDefaults { .. } => {
+                self.change(model)
+            }
         };
         builder.add(&command);
+    }
+
+    /// A trim, or other settings.
+    fn change(&self, model: &Model) -> Command {
+        match self {
+            Self::Trim { topic, partition, below } => Command::Trim(Trim {
+                topic: if *topic == 1 { pick_topic(model, 0) } else { any_topic(model, *topic) },
+                partition: *partition,
+                below: Seq::new(*below),
+            }),
+            Self::ChangeTopic { topic, settings, more } => {
+                let (topic, mut settings) = (pick_topic(model, *topic), settings.clone());
+                let count = model.topics.get(&topic).map_or(1, |topic| topic.partitions.len() as u64);
+                // A topic of these histories has four partitions at most.
+                if *more {
+                    settings.add(Setting::Partitions, (count + 1).min(4));
+                }
+                Command::ChangeTopic(ChangeTopic { topic, settings })
+            }
+            Self::ChangeGroup { path, settings } => {
+                Command::ChangeGroup(ChangeGroup { path: pick_path(model, *path), settings: settings.clone() })
+            }
+            Self::ChangeDefaults { values } => Command::ChangeDefaults(DefaultsPatch { values: values.clone() }),
+            _ => unreachable!("the caller looked which it is"),
+        }
     }
 }
 
@@ -305,6 +413,12 @@ fn topic_name(pick: u64) -> String {
 
 fn pick_topic(model: &Model, pick: u64) -> TopicIncarnation {
     let found = if pick % 50 == 49 { None } else { mostly_first(pick / 50, model.topics.keys().copied()) };
+    found.unwrap_or(TopicIncarnation::new(77))
+}
+
+/// One of all topics, those of dead letters as often as any.
+fn any_topic(model: &Model, pick: u64) -> TopicIncarnation {
+    let found = if pick % 50 == 49 { None } else { nth(pick / 50, model.topics.keys().copied()) };
     found.unwrap_or(TopicIncarnation::new(77))
 }
 
@@ -350,6 +464,9 @@ fn settings(random: &mut Random, of_topic: bool) -> SettingsPatch {
         patch.add(Setting::Partitions, 1 + random.below(2));
         patch.add(Setting::TtlMs, random.one_of(&[0, 0, 0, 1500]));
         patch.add(Setting::MaxMessageBytes, 40);
+        patch.add(Setting::RetentionMs, random.one_of(&[604_800_000, 604_800_000, 0, 3_600_000]));
+        patch.add(Setting::RetentionBytes, random.one_of(&[0, 0, 300, 1000]));
+        patch.add(Setting::KeepSettled, random.one_of(&[1, 1, 0]));
     }
     patch.add(Setting::LeaseMs, random.one_of(&[1000, 1000, 1500]));
     patch.add(Setting::MaxAttempts, random.one_of(&[0, 1, 2, 3]));
@@ -358,7 +475,47 @@ fn settings(random: &mut Random, of_topic: bool) -> SettingsPatch {
     patch.add(Setting::Order, random.one_of(&[1, 1, 1, 0]));
     patch.add(Setting::MaxPassedOver, random.one_of(&[1000, 1000, 6, 2]));
     patch.add(Setting::MaxInFlight, random.one_of(&[0, 0, 0, 3]));
+    patch.add(Setting::MaxAckedAhead, random.one_of(&[0, 0, 0, 0, 4, 1]));
     patch
+}
+
+/// Some settings other than they were, and now and then what cannot be changed.
+fn changes(random: &mut Random, of_topic: bool) -> SettingsPatch {
+    let all = settings(random, true).values;
+    let expires = (Setting::ExpireIdleMs, random.one_of(&[0, 0, 0, 60_000]));
+    let odd = match random.below(16) {
+        0 => Some((Setting::Type, 0)),
+        1 => Some((Setting::Partitions, 1)),
+        2 => Some(expires),
+        _ => None,
+    };
+    let is_fit = |setting: Setting| setting != Setting::Partitions && (of_topic || setting >= Setting::LeaseMs);
+    let mut patch = SettingsPatch::default();
+    odd.into_iter().for_each(|(setting, value)| patch.add(setting, value));
+    if random.below(3) == 0 {
+        patch.add(Setting::Order, random.below(2));
+    }
+    for (setting, value) in all.into_iter().filter(|(setting, _)| is_fit(*setting)) {
+        if random.below(4) == 0 {
+            patch.add(setting, value);
+        }
+    }
+    patch
+}
+
+fn initial_value(random: &mut Random) -> (DefaultKey, u64) {
+    random.one_of(&[
+        (DefaultKey::Setting(Setting::LeaseMs), 2000),
+        (DefaultKey::Setting(Setting::MaxAttempts), 2),
+        (DefaultKey::Setting(Setting::Partitions), 3),
+        (DefaultKey::ProducerIdleMs, 600_000),
+        (DefaultKey::IdempotencyWindowMs, 60_000),
+        (DefaultKey::IdempotencyWindowMs, 90_000),
+        (DefaultKey::IdempotencyWindowMs, 300_000),
+        (DefaultKey::MaxDelayedPerPartition, 3),
+        (DefaultKey::MaxDelayedPerPartition, 20),
+        (DefaultKey::SegmentMaxBytes, 1 << 20),
+    ])
 }
 
 fn start(random: &mut Random) -> StartPolicy {
@@ -406,6 +563,7 @@ fn records(random: &mut Random) -> Vec<Record> {
                 delay_ms: random.one_of(&[0, 0, 0, 0, 50, 600, 1100]),
                 ttl_ms: random.one_of(&[0, 0, 0, 0, 0, 300, 700, 1600]),
             },
+            once: random.one_of(&[None, None, None, None, None, Some("a"), Some("b")]),
         })
         .collect()
 }
@@ -439,13 +597,14 @@ fn add_publish(
         };
         // One in fifty values is larger than the topic takes.
         let value_bytes = if record.size == 20 { 41 } else { record.size };
-        ((record.size, value_bytes), sent, record.times)
+        let idempotency_key = record.once.map(|key| IdempotencyKey::of(key.as_bytes()));
+        ((record.size, value_bytes), sent, Asked { times: record.times, idempotency_key })
     });
     let all: Vec<_> = all.collect();
-    if let [(sizes, record, times)] = &all[..] {
-        run.add_timed(topic, to, *sizes, record, *times);
+    if let [(sizes, record, asked)] = &all[..] {
+        run.add_asked(topic, to, *sizes, record, *asked);
     } else {
-        run.add_timed_batch(topic, to, ProducerId::new(producer), all.into_iter());
+        run.add_asked_batch(topic, to, ProducerId::new(producer), all.into_iter());
     }
     builder.add_run(&run.take().expect("one was added"));
 }

@@ -3,6 +3,12 @@
 //! order, up to a number of steps. Two judges look at each step: the model of the contract, and a witness that knows only
 //! what was answered, delivered and told, with each promise in a few lines.
 //!
+//! The worlds, each to its end, with up to 10 commands and two members: three messages, two of one key, acked, refused and
+//! lost (10 commands, 5 deliveries); the first of three delayed (10, 4); an operator who purges and moves the path (8, 3); three
+//! messages of one key given back, extended, unreadable and tried again, also the one in the middle (9, 5); dead letters that come
+//! back or are dropped (10, 4); retention that passes the path, an hour in which leases stand still included (9, 4). Each says how
+//! many states it went through.
+//!
 //! `MORTARMQ_STEPS=12` searches histories of 12 commands: each more takes about three times as long.
 //!
 //! Two states are one if their images are. A command that changes nothing is judged, and not followed.
@@ -11,16 +17,16 @@ use crate::compare::compare;
 use crate::histories::{commands, from_environment};
 use crate::model::Model;
 use bytes::BytesMut;
-use mortarmq_shard::command::{CreateTopic, Deliver, EndMember, Settle};
+use mortarmq_shard::command::{CreateTopic, Deliver, DropDead, EndMember, Redrive, Settle, Trim};
 use mortarmq_shard::ledger::LedgerKind;
 use mortarmq_shard::record::NewRecord;
 use mortarmq_shard::{
-    Applied, BatchBuilder, Command, Effect, Grant, JoinGroup, Outcome, PublishRunBuilder, SeekTarget, Setting,
-    SettingsPatch, SettleCode, SettleItem, SettleKind, Shard, Stamp, StartPolicy, Times,
+    Applied, BatchBuilder, Command, Effect, Grant, JoinGroup, LetterCode, Outcome, PublishRunBuilder, SeekTarget,
+    Setting, SettingsPatch, SettleCode, SettleItem, SettleKind, Shard, Stamp, StartPolicy, State, Times,
 };
 use mortarmq_types::{
-    Cause, ClusterTime, DeliveryId, Epoch, KeyHash, MemberId, Partition, PathId, ProducerId, ProducerSeq, Seq,
-    TopicIncarnation, WallTime,
+    Cause, ClusterTime, DeliveryId, DropReason, Epoch, KeyHash, MemberId, Partition, PathId, ProducerId, ProducerSeq,
+    Seq, TopicIncarnation, WallTime,
 };
 use stateright::{Checker as _, Property};
 use std::collections::{BTreeMap, BTreeSet};
@@ -34,10 +40,25 @@ struct World {
     settings: &'static [(Setting, u64)],
     steps: u64,
     deliveries: u64,
-    /// Whether an operator purges and moves the path.
-    operator: bool,
+    /// What consumers, and the broker, may say about a delivery.
+    words: &'static [Word],
+    /// How many messages a `Deliver` may ask for.
+    asks: &'static [u32],
+    /// What else may happen.
+    also: &'static [Also],
     /// What happened somewhere: a search that never meets it proves little.
     met: Mutex<BTreeMap<&'static str, u64>>,
+}
+
+/// What an operator or a duty may do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Also {
+    /// Purge and move the path.
+    Move,
+    /// Bring dead letters back, or drop them.
+    Redrive,
+    /// Let what is an hour old go.
+    Trim,
 }
 
 /// What may come next.
@@ -68,12 +89,29 @@ enum Action {
     Seek {
         to: u64,
     },
+    /// Of one dead letter, also when it is not there any more.
+    Redrive {
+        letter: u64,
+    },
+    DropDead {
+        letter: u64,
+    },
+    /// An hour in which nobody could do anything: leases go on as if it had not been.
+    Hour,
+    Trim,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Word {
     Ack,
     Nack,
+    Reject,
+    Release,
+    Extend,
+    /// Its record cannot be read.
+    Hold,
+    /// It is tried again.
+    Resume,
 }
 
 #[derive(Clone, Debug)]
@@ -101,6 +139,11 @@ struct Witness {
     /// Messages that an operator has owed once more.
     again: u64,
     delayed: BTreeSet<u64>,
+    /// Messages that cannot be read, with the delivery that found it out.
+    held: BTreeMap<u64, u64>,
+    /// The messages of the dead letters, first to last, and which of those were taken out.
+    letters: Vec<u64>,
+    taken: BTreeSet<u64>,
     last_delivery: u64,
     broken: BTreeSet<&'static str>,
 }
@@ -121,6 +164,8 @@ enum End {
     Failed(Cause),
     /// An operator moved the path back: the message begins anew.
     Replayed,
+    /// An operator brought it back from its dead letter.
+    Redriven,
 }
 
 impl PartialEq for Moment {
@@ -137,6 +182,13 @@ impl Hash for Moment {
 }
 
 const PATH: PathId = PathId::new(1);
+
+/// The second topic, and the second path: of the dead letters.
+const DEAD_LETTERS: TopicIncarnation = TopicIncarnation::new(2);
+const BOOK: PathId = PathId::new(2);
+
+const LEASE_MS: u64 = 1000;
+const HOUR_MS: u64 = 3_600_000;
 
 impl World {
     fn command(&self, moment: &Moment, action: Action) -> BatchBuilder {
@@ -165,10 +217,7 @@ impl World {
                 }));
             }
             Action::Settle { seq, delivery, word } => {
-                let kind = match word {
-                    Word::Ack => SettleKind::Ack,
-                    Word::Nack => SettleKind::Nack { delay_ms: 0, error: String::new() },
-                };
+                let kind = word.kind();
                 let (first_seq, first_delivery) = (Seq::new(seq), DeliveryId::new(delivery));
                 let item = SettleItem { partition: Partition::ZERO, first_seq, first_delivery, count: 1, kind };
                 builder.add(&Command::Settle(Settle { path: PATH, items: vec![item] }));
@@ -183,6 +232,21 @@ impl World {
                 let target = SeekTarget::At(vec![(Partition::ZERO, Seq::new(to))]);
                 builder.add(&Command::SeekPath { path: PATH, target });
             }
+            Action::Redrive { letter } => {
+                if let Ok(letter) = moment.model.letter(DEAD_LETTERS, Partition::ZERO, letter) {
+                    let (topic, partition) = (DEAD_LETTERS, Partition::ZERO);
+                    builder.add(&Command::Redrive(Redrive { topic, partition, letters: vec![letter] }));
+                }
+            }
+            Action::DropDead { letter } => {
+                let (topic, partition, seqs) = (DEAD_LETTERS, Partition::ZERO, vec![Seq::new(letter)]);
+                builder.add(&Command::DropDead(DropDead { topic, partition, seqs }));
+            }
+            Action::Hour => {}
+            Action::Trim => {
+                let topic = TopicIncarnation::new(1);
+                builder.add(&Command::Trim(Trim { topic, partition: Partition::ZERO, below: Seq::MAX }));
+            }
         }
         builder
     }
@@ -196,12 +260,15 @@ impl World {
         let mut moment = before.clone();
         let time = match action {
             Action::Wait => moment.shard.state().next_due().expect("it is offered only then"),
+            Action::Hour => moment.shard.state().time.after_ms(HOUR_MS),
             _ => moment.shard.state().time,
         };
-        let bytes = self.command(before, action).close(Stamp { time, gap_ms: 0, wall: WallTime::ZERO });
+        let gap_ms = if action == Action::Hour { HOUR_MS } else { 0 };
+        let bytes = self.command(before, action).close(Stamp { time, gap_ms, wall: WallTime::ZERO });
         let commands = commands(bytes.clone());
         let applied = moment.shard.apply(bytes, Epoch::new(1)).expect("it was encoded just now");
         moment.steps += 1;
+        moment.model.observe(moment.shard.state());
         moment.fault = moment
             .model
             .apply(&commands, &applied)
@@ -210,6 +277,7 @@ impl World {
         moment.shard.check();
         moment.witness.hear(&applied, self);
         moment.witness.judge_answer(action, &applied, self);
+        moment.witness.judge_leases(action, before.shard.state(), moment.shard.state());
         moment.witness.judge_books(&moment.shard);
         let mut image = BytesMut::new();
         moment.shard.image().encode(&mut image);
@@ -226,12 +294,9 @@ impl Witness {
                 Effect::Ledger(ledger) if ledger.event.path == PATH => {
                     for place in 0..u64::from(ledger.event.count) {
                         let event = &ledger.event;
-                        self.hear_event(
-                            event.first_seq.get() + place,
-                            event.first_delivery.get() + place,
-                            event.kind,
-                            world,
-                        );
+                        let previous = event.previous.get();
+                        let (seq, id) = (event.first_seq.get() + place, event.first_delivery.get() + place);
+                        self.hear_event(seq, id, previous, event.kind, world);
                     }
                 }
                 Effect::Deliver(deliver) => {
@@ -239,22 +304,40 @@ impl Witness {
                         self.judge_delivery(lease.seq.get(), lease, deliver.commit_index.get());
                     }
                 }
+                Effect::Copy(copy) => {
+                    self.letters.push(copy.envelope.seq.get());
+                    if copy.to.seq.get() != self.letters.len() as u64 {
+                        self.broken.insert("P10 monotonic");
+                    }
+                }
                 _ => {}
             }
         }
     }
 
-    fn hear_event(&mut self, seq: u64, id: u64, kind: LedgerKind, world: &World) {
+    fn hear_event(&mut self, seq: u64, id: u64, previous: u64, kind: LedgerKind, world: &World) {
         let end = match kind {
             LedgerKind::LeaseEnded(cause) => End::Failed(cause),
             LedgerKind::Acked => End::Acked,
             LedgerKind::Dead(_) => End::Dead,
-            LedgerKind::Dropped(_) => {
+            LedgerKind::Dropped(reason) => {
+                // No rule but an operator's takes a message from a consumer.
+                if reason != DropReason::Purge && self.live(seq).is_some() {
+                    self.broken.insert("P4 delivery");
+                }
+                if reason == DropReason::Retention {
+                    world.meet(if previous == 0 {
+                        "a message that retention drops"
+                    } else {
+                        "a message that goes with its lease"
+                    });
+                }
                 self.dropped += 1;
                 return self.end_life(seq);
             }
-            LedgerKind::Replayed => return self.begin_life(seq, world),
-            LedgerKind::Leased(_) | LedgerKind::Extended | LedgerKind::Redriven => return,
+            LedgerKind::Replayed => return self.begin_life(seq, 0, End::Replayed, world),
+            LedgerKind::Redriven => return self.begin_life(seq, previous, End::Redriven, world),
+            LedgerKind::Leased(_) | LedgerKind::Extended => return,
         };
         if self.live(seq).map(|seen| seen.id) != Some(id) {
             self.broken.insert("P6 settled is final");
@@ -263,10 +346,22 @@ impl Witness {
             End::Acked => self.acked += 1,
             End::Dead => {
                 world.meet("a dead letter");
+                // The first of its dead letters was heard of just now.
+                if self.letters.iter().filter(|letter| **letter == seq).count() > 1 {
+                    world.meet("a message that died twice");
+                }
                 self.dead += 1;
             }
-            End::Failed(Cause::Released) => world.meet("a message that is given back with its key"),
-            End::Failed(_) | End::Replayed => {}
+            End::Failed(Cause::Released) => {
+                world.meet("a message that is given back with its key");
+                let key = self.key(seq);
+                let is_out = |other: u64| self.key(other) == key && self.live(other).is_some();
+                // This one is over with this event, and nothing else of the command was heard yet if those around it are out.
+                if (1..seq).any(is_out) && (seq + 1..=self.keys.len() as u64).any(is_out) {
+                    world.meet("a message that is given back from the middle of its key");
+                }
+            }
+            End::Failed(_) | End::Replayed | End::Redriven => {}
         }
         if matches!(end, End::Acked | End::Dead) {
             self.end_life(seq);
@@ -277,19 +372,24 @@ impl Witness {
     }
 
     fn end_life(&mut self, seq: u64) {
+        self.held.remove(&seq);
         if !self.settled.insert(seq) {
             self.broken.insert("P6 settled is final");
         }
     }
 
-    fn begin_life(&mut self, seq: u64, world: &World) {
-        world.meet("a message that is owed once more");
+    fn begin_life(&mut self, seq: u64, previous: u64, how: End, world: &World) {
+        world.meet(if how == End::Redriven {
+            "a dead letter that comes back"
+        } else {
+            "a message that is owed once more"
+        });
         self.again += 1;
         if !self.settled.remove(&seq) {
             self.broken.insert("P9 balance");
         }
-        // It follows no delivery: the marker has number 0.
-        let marker = Seen { id: 0, command: 0, ended: Some(End::Replayed), settled: None };
+        // What is replayed follows no delivery, number 0; what is redriven the one that it died by.
+        let marker = Seen { id: previous, command: 0, ended: Some(how), settled: None };
         self.deliveries.entry(seq).or_default().push(marker);
     }
 
@@ -307,7 +407,7 @@ impl Witness {
         if self.live(seq).is_some() {
             broken.push("P5 one lease");
         }
-        if self.is_settled(seq) {
+        if self.is_settled(seq) || self.held.contains_key(&seq) {
             broken.push("P6 settled is final");
         }
         let before = self.deliveries.get(&seq).and_then(|seen| seen.last());
@@ -315,6 +415,7 @@ impl Witness {
             None => Some((Cause::First, 0)),
             Some((Some(End::Failed(cause)), id)) => Some((cause, id)),
             Some((Some(End::Replayed), _)) => Some((Cause::Replayed, 0)),
+            Some((Some(End::Redriven), id)) => Some((Cause::Redriven, id)),
             Some((Some(End::Acked | End::Dead) | None, _)) => None,
         };
         if expected != Some((lease.cause, lease.previous.get())) {
@@ -361,6 +462,9 @@ impl Witness {
             (Action::Settle { seq, delivery, word }, [Outcome::Settled(codes)]) => {
                 self.judge_settle(seq, delivery, word, codes[0], world);
             }
+            (Action::Redrive { letter } | Action::DropDead { letter }, [Outcome::Letters(codes)]) => {
+                self.judge_letter(letter, matches!(action, Action::Redrive { .. }), codes[0]);
+            }
             _ => {}
         }
     }
@@ -379,6 +483,41 @@ impl Witness {
         }
     }
 
+    /// One dead letter leaves its book once: it goes back to where it died, if nothing is owed there, or is dropped.
+    fn judge_letter(&mut self, letter: u64, is_redrive: bool, code: LetterCode) {
+        let origin = self.letters[usize::try_from(letter - 1).expect("small")];
+        let is_done = code == LetterCode::Done;
+        if is_done && !self.taken.insert(letter) {
+            self.broken.insert("P6 settled is final");
+        }
+        let is_owed = !self.is_settled(origin);
+        let may_stay = self.taken.contains(&letter) || (is_redrive && is_owed);
+        if !is_done && !may_stay {
+            self.broken.insert("P4 delivery");
+        }
+    }
+
+    /// No lease is ever shortened, and one that is extended runs its whole time from now.
+    fn judge_leases(&mut self, action: Action, before: &State, after: &State) {
+        let lease = |state: &State, seq: u64| {
+            let entry = state.paths.get(&PATH)?.partitions[0].lease_of(Seq::new(seq))?;
+            entry.lease().map(|lease| (lease.delivery_id, lease.deadline.get() + state.gaps_ms))
+        };
+        for seq in 1..=self.keys.len() as u64 {
+            let (Some((was, then)), Some((id, now))) = (lease(before, seq), lease(after, seq)) else { continue };
+            let is_extended = matches!(action, Action::Settle { seq: of, delivery, word: Word::Extend }
+                if of == seq && delivery == id.get());
+            let expected = match action {
+                _ if is_extended => after.time.get() + LEASE_MS,
+                Action::Hour => then + HOUR_MS,
+                _ => then,
+            };
+            if was == id && (now != expected || now < then) {
+                self.broken.insert("P5 one lease");
+            }
+        }
+    }
+
     /// The delivery is done now, or was settled by the same word before; else nothing is.
     fn judge_settle(&mut self, seq: u64, delivery: u64, word: Word, code: SettleCode, world: &World) {
         let seen = self.deliveries.get_mut(&seq).and_then(|all| all.iter_mut().find(|seen| seen.id == delivery));
@@ -386,7 +525,36 @@ impl Witness {
         let ended_so = match word {
             Word::Ack => seen.ended == Some(End::Acked),
             Word::Nack => matches!(seen.ended, Some(End::Dead | End::Failed(Cause::Nacked))),
+            Word::Reject => seen.ended == Some(End::Dead),
+            Word::Release | Word::Hold => seen.ended == Some(End::Failed(Cause::Released)),
+            Word::Extend => seen.ended.is_none(),
+            Word::Resume => self.held.get(&seq) == Some(&delivery),
         };
+        match (word, code) {
+            // These settle nothing, and are not remembered.
+            (Word::Extend | Word::Hold | Word::Resume, SettleCode::Done) => {
+                if !ended_so {
+                    self.broken.insert("P6 settled is final");
+                }
+                match word {
+                    Word::Hold => _ = self.held.insert(seq, delivery),
+                    Word::Resume => _ = self.held.remove(&seq),
+                    _ => {}
+                }
+                return world.meet(match word {
+                    Word::Extend => "a lease that is extended",
+                    Word::Hold => "a message that cannot be read",
+                    _ => "a message that is tried again",
+                });
+            }
+            (Word::Extend | Word::Hold | Word::Resume, _) => {
+                if ended_so && word != Word::Hold {
+                    self.broken.insert("P5 one lease");
+                }
+                return;
+            }
+            _ => {}
+        }
         match code {
             SettleCode::Done if seen.settled == Some(word) => world.meet("a settle that is repeated"),
             SettleCode::Done if ended_so && seen.settled.is_none() => seen.settled = Some(word),
@@ -406,10 +574,31 @@ impl Witness {
         if (books.produced, books.delivered, books.dropped, books.dlq, books.depth) != expected {
             self.broken.insert("P9 balance");
         }
+        if let Some(book) = state.paths.get(&BOOK) {
+            let (books, taken) = (state.books(book), self.taken.len() as u64);
+            let expected = (self.dead, taken, self.dead - taken);
+            if (books.produced, books.dropped, books.depth) != expected || self.letters.len() as u64 != self.dead {
+                self.broken.insert("P9 balance");
+            }
+        }
         let partition = &state.topics[&TopicIncarnation::new(1)].partitions[0];
         let owes = |seq: u64| path.partitions[0].owes(Seq::new(seq), partition.schedule.due_of(Seq::new(seq)));
         if (1..=stored).any(|seq| owes(seq) == self.is_settled(seq)) {
             self.broken.insert("P4 delivery");
+        }
+    }
+}
+
+impl Word {
+    fn kind(self) -> SettleKind {
+        match self {
+            Self::Ack => SettleKind::Ack,
+            Self::Nack => SettleKind::Nack { delay_ms: 0, error: String::new() },
+            Self::Reject => SettleKind::DeadLetter { error: String::new() },
+            Self::Release => SettleKind::Release,
+            Self::Extend => SettleKind::Extend,
+            Self::Hold => SettleKind::Hold { error: String::new() },
+            Self::Resume => SettleKind::Resume,
         }
     }
 }
@@ -446,15 +635,37 @@ impl stateright::Model for World {
             actions.push(Action::Publish { again: true });
         }
         for (seq, seen) in &moment.witness.deliveries {
-            let all = seen.iter().flat_map(|seen| [(seen.id, Word::Ack), (seen.id, Word::Nack)]);
-            actions.extend(all.map(|(delivery, word)| Action::Settle { seq: *seq, delivery, word }));
+            let all = seen.iter().flat_map(|seen| self.words.iter().map(|word| (seen.id, *word)));
+            let of_broker = |word: Word| matches!(word, Word::Hold | Word::Resume);
+            // The broker speaks of what it has just found unreadable, or holds.
+            let is_apt = |delivery: u64, word: Word| match word {
+                Word::Hold => moment.witness.live(*seq).is_some_and(|seen| seen.id == delivery),
+                Word::Resume => moment.witness.held.contains_key(seq),
+                _ => !of_broker(word),
+            };
+            let apt = all.filter(|(delivery, word)| is_apt(*delivery, *word));
+            actions.extend(apt.map(|(delivery, word)| Action::Settle { seq: *seq, delivery, word }));
         }
         if moment.shard.state().next_due().is_some() {
             actions.push(Action::Wait);
         }
-        if self.operator {
-            actions.push(Action::Purge);
-            actions.extend((1..=stored as u64 + 1).map(|to| Action::Seek { to }));
+        for also in self.also {
+            match also {
+                Also::Move => {
+                    actions.push(Action::Purge);
+                    actions.extend((1..=stored as u64 + 1).map(|to| Action::Seek { to }));
+                }
+                Also::Redrive => {
+                    let letters = 1..=moment.witness.letters.len() as u64;
+                    actions.extend(letters.clone().map(|letter| Action::Redrive { letter }));
+                    actions.extend(letters.map(|letter| Action::DropDead { letter }));
+                }
+                Also::Trim => {
+                    actions.push(Action::Trim);
+                    let is_first = moment.shard.state().time.get() < HOUR_MS;
+                    actions.extend(is_first.then_some(Action::Hour));
+                }
+            }
         }
         for member in [1, 2] {
             if !moment.shard.state().paths[&PATH].members.contains_key(&MemberId::new(member)) {
@@ -463,7 +674,7 @@ impl stateright::Model for World {
             }
             actions.push(Action::Lose { member });
             if moment.witness.last_delivery < self.deliveries {
-                actions.extend([1, 2].map(|messages| Action::Deliver { member, messages }));
+                actions.extend(self.asks.iter().map(|messages| Action::Deliver { member, messages: *messages }));
             }
         }
     }
@@ -492,9 +703,10 @@ impl stateright::Model for World {
             promise!("P9 balance"),
             promise!("P10 monotonic"),
             Property::<Self>::always("the model agrees", |_, moment| moment.fault.is_none()),
-            Property::<Self>::sometimes("both members hold something", |_, moment| {
+            Property::<Self>::sometimes("both members hold something, unless all is of one key", |world, moment| {
                 let partition = &moment.shard.state().paths[&PATH].partitions[0];
-                partition.holds(MemberId::new(1)) && partition.holds(MemberId::new(2))
+                let is_one_key = world.messages.iter().all(|(key, _)| !key.is_empty() && *key == world.messages[0].0);
+                is_one_key || (partition.holds(MemberId::new(1)) && partition.holds(MemberId::new(2)))
             }),
             Property::<Self>::sometimes("a message waits for its key", |_, moment| {
                 let partition = &moment.shard.state().paths[&PATH].partitions[0];
@@ -550,10 +762,12 @@ fn search(name: &str, world: World, must_meet: &[&'static str]) {
 fn p3_to_p9_hold_in_every_history_of_three_messages_and_two_members() {
     let world = World {
         messages: &[(b"a", 0), (b"a", 0), (b"", 0)],
-        settings: &[(Setting::LeaseMs, 1000), (Setting::MaxAttempts, 2), (Setting::RetryBackoffBaseMs, 0)],
+        settings: &[(Setting::LeaseMs, LEASE_MS), (Setting::MaxAttempts, 2), (Setting::RetryBackoffBaseMs, 0)],
         steps: steps(),
         deliveries: 5,
-        operator: false,
+        words: &[Word::Ack, Word::Nack],
+        asks: &[1, 2],
+        also: &[],
         met: Mutex::default(),
     };
     let must_meet = [
@@ -571,10 +785,12 @@ fn p3_to_p9_hold_in_every_history_of_three_messages_and_two_members() {
 fn p8_holds_in_every_history_in_which_a_message_is_delayed() {
     let world = World {
         messages: &[(b"a", 500), (b"a", 0), (b"b", 0)],
-        settings: &[(Setting::LeaseMs, 1000), (Setting::MaxAttempts, 0), (Setting::RetryBackoffBaseMs, 300)],
+        settings: &[(Setting::LeaseMs, LEASE_MS), (Setting::MaxAttempts, 0), (Setting::RetryBackoffBaseMs, 300)],
         steps: steps(),
         deliveries: 4,
-        operator: false,
+        words: &[Word::Ack, Word::Nack],
+        asks: &[1, 2],
+        also: &[],
         met: Mutex::default(),
     };
     search("three messages, the first delayed", world, &["a message that is given back with its key"]);
@@ -584,11 +800,73 @@ fn p8_holds_in_every_history_in_which_a_message_is_delayed() {
 fn p4_to_p9_hold_in_every_history_in_which_an_operator_moves_the_path() {
     let world = World {
         messages: &[(b"a", 0), (b"a", 0), (b"", 0)],
-        settings: &[(Setting::LeaseMs, 1000), (Setting::MaxAttempts, 2), (Setting::RetryBackoffBaseMs, 0)],
+        settings: &[(Setting::LeaseMs, LEASE_MS), (Setting::MaxAttempts, 2), (Setting::RetryBackoffBaseMs, 0)],
         steps: steps() - 2,
         deliveries: 3,
-        operator: true,
+        words: &[Word::Ack, Word::Nack],
+        asks: &[1, 2],
+        also: &[Also::Move],
         met: Mutex::default(),
     };
     search("three messages, purged and moved", world, &["a dead letter", "a message that is owed once more"]);
+}
+
+#[test]
+fn p4_to_p8_hold_in_every_history_in_which_deliveries_are_given_back_extended_and_unreadable() {
+    // Of a key that is leased together, also the one in the middle is given back, held and tried again.
+    let world = World {
+        messages: &[(b"a", 0), (b"a", 0), (b"a", 0)],
+        settings: &[(Setting::LeaseMs, LEASE_MS), (Setting::MaxAttempts, 2), (Setting::RetryBackoffBaseMs, 0)],
+        steps: steps() - 1,
+        deliveries: 5,
+        words: &[Word::Ack, Word::Release, Word::Extend, Word::Hold, Word::Resume],
+        asks: &[1, 3],
+        also: &[],
+        met: Mutex::default(),
+    };
+    let must_meet = [
+        "a lease that is extended",
+        "a message that cannot be read",
+        "a message that is tried again",
+        "a message that is given back from the middle of its key",
+        "a settle of an older delivery",
+    ];
+    search("three messages of one key, given back, extended and unreadable", world, &must_meet);
+}
+
+#[test]
+fn p4_p6_p7_p9_hold_in_every_history_in_which_dead_letters_come_back_or_are_dropped() {
+    let world = World {
+        messages: &[(b"a", 0), (b"a", 0)],
+        settings: &[(Setting::LeaseMs, LEASE_MS), (Setting::MaxAttempts, 0), (Setting::RetryBackoffBaseMs, 0)],
+        steps: steps(),
+        deliveries: 4,
+        words: &[Word::Ack, Word::Reject],
+        asks: &[2],
+        also: &[Also::Redrive],
+        met: Mutex::default(),
+    };
+    let must_meet = ["a dead letter", "a dead letter that comes back", "a message that died twice"];
+    search("two messages of one key, rejected and redriven", world, &must_meet);
+}
+
+#[test]
+fn p4_p5_p9_p10_hold_in_every_history_in_which_retention_passes_the_path() {
+    let world = World {
+        messages: &[(b"a", 0), (b"a", 500)],
+        settings: &[
+            (Setting::RetentionMs, HOUR_MS),
+            (Setting::LeaseMs, LEASE_MS),
+            (Setting::MaxAttempts, 2),
+            (Setting::RetryBackoffBaseMs, 0),
+        ],
+        steps: steps() - 1,
+        deliveries: 4,
+        words: &[Word::Ack, Word::Nack, Word::Extend],
+        asks: &[1, 2],
+        also: &[Also::Trim],
+        met: Mutex::default(),
+    };
+    let must_meet = ["a message that retention drops", "a message that goes with its lease", "a dead letter"];
+    search("two messages of one key, one delayed, and retention", world, &must_meet);
 }

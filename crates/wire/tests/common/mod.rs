@@ -34,3 +34,17 @@ pub(crate) fn encode_request(request: &Request<'_>, out: &mut BytesMut) {
         Request::ClientError => ErrorAnswer::new(mortarmq_wire::ErrorCode::Internal, 0, b"").encode(out),
     }
 }
+
+/// The golden vectors.
+pub fn golden_file() -> serde_json::Value {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/vectors/v1.json");
+    let text = std::fs::read_to_string(path).expect("the vectors are part of the crate");
+    serde_json::from_str(&text).expect("the vectors are JSON")
+}
+
+/// The whole frame of a golden vector.
+pub fn golden_frame(vector: &serde_json::Value) -> Vec<u8> {
+    let digits: Vec<u8> = vector["hex"].as_str().expect("hex").bytes().filter(|byte| *byte != b' ').collect();
+    let pair = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).expect("ASCII"), 16).expect("hex digits");
+    digits.chunks(2).map(pair).collect()
+}

@@ -10,12 +10,13 @@ use tokio::time::Instant;
 
 use super::{HandOver, MessageId};
 use crate::delivery::Delivery;
+use crate::settle::Home;
 
 /// A delivery of message `seq` with this key, leased by the command `commit_index` for 8 s.
 fn delivery(seq: u64, delivery_id: u64, key: &str, commit_index: u64) -> Delivery {
     let mut body = BytesMut::new();
     write_body(&mut body, key.as_bytes(), None, b"value").unwrap();
-    Delivery::of(&Message {
+    let message = Message {
         subscription_id: 1,
         topic_id: 1,
         partition: Partition::new(0),
@@ -31,7 +32,8 @@ fn delivery(seq: u64, delivery_id: u64, key: &str, commit_index: u64) -> Deliver
         lease_ms: 8_000,
         published_at: WallTime::ZERO,
         position: Position { epoch: Epoch::new(1), commit_index: CommitIndex::new(commit_index) },
-    })
+    };
+    Delivery::of(&message, &Home::default())
 }
 
 fn id(seq: u64) -> MessageId {

@@ -74,7 +74,7 @@ impl Bench {
     fn new(producer_id: Option<u64>) -> Self {
         let options = ProducerOptions { producer_id, ..ProducerOptions::default() };
         let reconnect = ReconnectOptions { initial_ms: 1, max_ms: 1, give_up_after: None };
-        let line = Line::new(0, "orders".to_owned(), &options, &reconnect, oneshot::channel().0);
+        let line = Line::new(0, "orders".to_owned(), &options, &reconnect, None, oneshot::channel().0);
         let mut bench = Self {
             line,
             link: Link::default(),
@@ -250,6 +250,25 @@ fn p3_publish_refused_for_now_keeps_its_number_and_so_does_what_is_behind() {
     bench.serve_all();
     assert_eq!(bench.model.stored, [1, 2, 3]);
     assert!(bench.results().iter().all(|(_, result)| result.is_ok()));
+}
+
+#[test]
+fn p3_publish_refused_for_now_waits_as_long_as_the_broker_asks_and_holds_the_others_back() {
+    let mut bench = Bench::new(None);
+    bench.publish().unwrap();
+    let (_, index) = bench.take().expect("it is sent");
+    let mut answer = ErrorAnswer::new(ErrorCode::Backpressure, Op::Publish.number(), b"not now");
+    answer.retry_after_ms = 700;
+    bench.line.answered_error(index, ServerError::from_answer(&answer), bench.now, &mut bench.effects);
+    bench.publish().unwrap();
+    assert_eq!(bench.line.deadline(), Some(bench.now + Duration::from_millis(700)));
+    for (wait_ms, sent) in [(699, &[][..]), (1, &[1, 2])] {
+        bench.now += Duration::from_millis(wait_ms);
+        bench.line.on_timer(bench.now);
+        bench.line.pump(&mut bench.link);
+        let numbers: Vec<u64> = bench.outgoing().iter().map(|attempt| attempt.number).collect();
+        assert_eq!(numbers, sent);
+    }
 }
 
 #[test]

@@ -3,16 +3,15 @@
 use std::time::Duration;
 
 use mortarmq_types::{Position, TopicIncarnation};
-use mortarmq_wire::ops::{ItemCode, SettleKind, SettleOk, SubscribeOk};
-use mortarmq_wire::{ErrorCode, Op};
+use mortarmq_wire::ops::{HeartbeatOk, ItemCode, SettleKind, SettleOk, SubscribeOk};
+use mortarmq_wire::{ErrorCode, Op, Outcome};
 use tokio::time::Instant;
 
 use super::super::effects::{DoneResult, Effect, Effects};
 use super::super::settles::Item;
 use super::resume::Identity;
 use super::{Member, Subscription};
-use crate::errors::{ClientError, ServerError};
-use crate::settler::SettleOutcome;
+use crate::errors::{ClientError, ServerError, SettleError};
 
 impl Subscription {
     /// The topic's handle on this connection, or that there is none.
@@ -67,7 +66,12 @@ impl Subscription {
     }
 
     /// The last word was heard.
-    pub(crate) fn left(&mut self, effects: &mut Effects) {
+    pub(crate) fn left(&mut self, result: &[u8], effects: &mut Effects) {
+        if let (Some(scribe), Some(closing)) = (&self.scribe, &self.closing) {
+            let position = HeartbeatOk::decode(result).ok().map(|ok| ok.position);
+            effects.tell([scribe.left(closing.call_ns, position, Ok(()))]);
+        }
+        self.identity = None;
         self.finish(effects);
     }
 
@@ -143,10 +147,10 @@ impl Subscription {
         now: Instant,
         effects: &mut Effects,
     ) -> Option<Item> {
-        let outcome = match code.error() {
-            None if code.is_ok() => SettleOutcome::Done,
-            Some(ErrorCode::StaleOwner) => SettleOutcome::Stale,
-            Some(ErrorCode::UnknownDelivery) => SettleOutcome::Unknown,
+        let result = match code.error() {
+            None if code.is_ok() => Ok(()),
+            Some(ErrorCode::StaleOwner) => Err(SettleError::LeaseLost),
+            Some(ErrorCode::UnknownDelivery) => Err(SettleError::UnknownDelivery),
             _ => {
                 let error = ServerError::from_code(code.number(), Op::Settle, String::new(), position);
                 if self.is_retried(&error, now) {
@@ -157,19 +161,35 @@ impl Subscription {
             }
         };
         let (id, delivery_id) = (item.message, item.delivery_id);
-        match (outcome, item.kind) {
-            (SettleOutcome::Done, SettleKind::Progress) => self.hand_over.renewed(id, delivery_id, true, now),
-            (SettleOutcome::Done, SettleKind::Ack) => self.hand_over.settled(id, delivery_id, false),
+        match (&result, item.kind) {
+            (Ok(()), SettleKind::Progress) => self.hand_over.renewed(id, delivery_id, true, now),
+            (Ok(()), SettleKind::Ack) => self.hand_over.settled(id, delivery_id, false),
             // A dead message does not come again, but what left behind it in its key was ended with it all the same.
-            (SettleOutcome::Done, SettleKind::Nack | SettleKind::DeadLetter | SettleKind::Release) => {
+            (Ok(()), SettleKind::Nack | SettleKind::DeadLetter | SettleKind::Release) => {
                 self.hand_over.settled(id, delivery_id, true);
             }
-            (SettleOutcome::Stale | SettleOutcome::Unknown, _) => self.hand_over.lost(id, delivery_id),
+            (Err(_), _) => self.hand_over.lost(id, delivery_id),
+        }
+        self.answer(item, Some(position), result, effects);
+        None
+    }
+
+    /// The last word about a settle.
+    pub(super) fn answer(
+        &self,
+        item: Item,
+        position: Option<Position>,
+        result: Result<(), SettleError>,
+        effects: &mut Effects,
+    ) {
+        if let Some(scribe) = &self.scribe {
+            // A repeat that is refused may follow an attempt that was done.
+            let outcome = |error: &SettleError| if item.is_repeat { Outcome::Unknown } else { error.outcome() };
+            effects.tell(scribe.settled(&item, position, result.as_ref().map(|()| ()).map_err(outcome)));
         }
         if let Some(reply) = item.reply {
-            effects.push(Effect::Settled(reply, Ok(outcome)));
+            effects.push(Effect::Settled(reply, result));
         }
-        None
     }
 
     fn settle_failed(&mut self, item: Item, error: ClientError, now: Instant, effects: &mut Effects) {
@@ -178,9 +198,7 @@ impl Subscription {
         } else {
             self.hand_over.set_settling(item.message, item.delivery_id, false);
         }
-        if let Some(reply) = item.reply {
-            effects.push(Effect::Settled(reply, Err(error)));
-        }
+        self.answer(item, None, Err(error.into()), effects);
     }
 
     /// The broker knows this member no more: the consumer joins anew, after a pause so that it cannot spin.

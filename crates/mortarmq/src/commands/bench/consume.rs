@@ -1,78 +1,91 @@
-//! The consuming phase: takes what was published before and acks it, until all of it is acked or the time is up.
+//! Consuming: takes messages and acks them, many acks under way at once.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use mortarmq_client::{Client, ConsumerOptions, SettleReceipt};
+use mortarmq_client::{Client, Consumer, ConsumerOptions, SettleReceipt};
 use tokio::task::JoinSet;
 
-use super::Measured;
-use crate::bench::Latency;
+use super::measure::Plan;
+use super::payload::made_at;
+use crate::bench::Recorder;
 use crate::errors::Failure;
-use crate::session::{self, ServerArgs};
+use crate::session;
 
-/// Messages that a connection may hold unsettled.
-pub(super) const WINDOW: u16 = 2048;
-
-/// Consumes on all connections.
-pub(super) async fn run(
-    server: &ServerArgs,
-    topic: &str,
-    connections: u16,
-    limit: Duration,
-) -> Result<Measured, Failure> {
-    let started = Instant::now();
-    let mut tasks = JoinSet::new();
-    for _ in 0..connections {
-        let client = server.connect().await?;
-        let topic = topic.to_owned();
-        tasks.spawn(async move { one(&client, &topic, limit).await });
-    }
-    let (mut messages, mut latency, mut elapsed) = (0, Latency::new(), Duration::ZERO);
-    while let Some(ended) = tasks.join_next().await {
-        let (count, part, last) = ended.expect("a consumer does not panic")?;
-        messages += count;
-        latency.add(&part);
-        elapsed = elapsed.max(last - started);
-    }
-    Ok(Measured { messages, elapsed, latency })
+/// What was consumed in the span.
+pub(super) struct Consumed {
+    /// Each message, from the call that published it to its delivery.
+    pub(super) delivered: Recorder,
+    /// Each ack, from its call to its answer.
+    pub(super) acked: Recorder,
 }
 
-/// Acked messages, the latency of each ack, and when the last was answered.
-async fn one(client: &Client, topic: &str, limit: Duration) -> Result<(u64, Latency, Instant), Failure> {
-    let options = ConsumerOptions {
-        credit_messages: Some(WINDOW),
-        credit_bytes: Some(CREDIT_BYTES),
-        ..ConsumerOptions::default()
-    };
-    let mut consumer = client.consumer(topic, "bench", options).await.map_err(|error| session::failure(&error))?;
-    let settler = consumer.settler();
-    let (mut acked, mut latency, mut last) = (0, Latency::new(), Instant::now());
+/// Makes the group, so that what is published from now on is owed to it, also by a floor.
+pub(super) async fn make_group(client: &Client, plan: &Plan) -> Result<(), Failure> {
+    let options = ConsumerOptions { credit_messages: Some(0), ..ConsumerOptions::default() };
+    let consumer = client.consumer(&plan.topic, GROUP, options).await.map_err(|error| session::failure(&error))?;
+    consumer.close().await.map_err(|error| session::failure(&error))
+}
+
+/// A consumer on each connection.
+pub(super) async fn subscribe(clients: Vec<Client>, plan: &Plan) -> Result<Vec<Consumer>, Failure> {
+    let mut consumers = Vec::with_capacity(clients.len());
+    for client in clients {
+        let options = ConsumerOptions {
+            credit_messages: Some(plan.load.credit),
+            credit_bytes: Some(CREDIT_BYTES),
+            ..ConsumerOptions::default()
+        };
+        let consumer = client.consumer(&plan.topic, GROUP, options).await;
+        consumers.push(consumer.map_err(|error| session::failure(&error))?);
+    }
+    Ok(consumers)
+}
+
+/// Consumes until the span is over, or so many messages are acked.
+pub(super) async fn run(consumers: Vec<Consumer>, plan: &Plan, backlog: Option<u64>) -> Result<Consumed, Failure> {
+    let left = Arc::new(AtomicU64::new(backlog.unwrap_or(u64::MAX)));
+    let mut tasks = JoinSet::new();
+    for consumer in consumers {
+        tasks.spawn(one(consumer, plan.clone(), Arc::clone(&left)));
+    }
+    let mut all = Consumed { delivered: Recorder::new(plan.span), acked: Recorder::new(plan.span) };
+    while let Some(ended) = tasks.join_next().await {
+        let part = ended.expect("a consumer does not panic")?;
+        all.delivered.add(&part.delivered);
+        all.acked.add(&part.acked);
+    }
+    Ok(all)
+}
+
+async fn one(mut consumer: Consumer, plan: Plan, left: Arc<AtomicU64>) -> Result<Consumed, Failure> {
+    let mut all = Consumed { delivered: Recorder::new(plan.span), acked: Recorder::new(plan.span) };
     let mut open = VecDeque::new();
-    let deadline = tokio::time::Instant::now() + limit;
-    loop {
-        let idle = tokio::time::Instant::now() + IDLE_LIMIT;
+    let mut check = tokio::time::interval(CHECK_PERIOD);
+    while !plan.span.is_over() && left.load(Ordering::Relaxed) > 0 {
         tokio::select! {
             biased;
             begun = first(&mut open), if !open.is_empty() => {
-                let begun = begun?;
-                last = Instant::now();
-                latency.record(last - begun);
-                acked += 1;
+                all.acked.record(begun?, 1);
+                // Another may have taken the last one: it stays at 0.
+                let _ = left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1));
             }
             next = consumer.next() => {
                 let Some(delivery) = next else { break };
                 let delivery = delivery.map_err(|error| session::failure(&error))?;
-                open.push_back((Instant::now(), settler.ack_later(&delivery)));
+                let now = Instant::now();
+                if let Some(made) = made_at(plan.epoch, &delivery.value) {
+                    all.delivered.record_at(made, now, 1);
+                }
+                open.push_back((now, delivery.ack()));
             }
-            () = tokio::time::sleep_until(idle.min(deadline)) => break,
-        }
-        if tokio::time::Instant::now() >= deadline {
-            break;
+            _ = check.tick() => {}
         }
     }
     consumer.close().await.map_err(|error| session::failure(&error))?;
-    Ok((acked, latency, last))
+    Ok(all)
 }
 
 /// When the oldest ack was sent, once it is answered. It stays in the queue until then, because `select!` may drop this
@@ -85,7 +98,8 @@ async fn first(open: &mut VecDeque<(Instant, SettleReceipt)>) -> Result<Instant,
     Ok(begun)
 }
 
+const GROUP: &str = "bench";
 /// Large enough never to be what limits.
 const CREDIT_BYTES: u32 = 64 * 1024 * 1024;
-/// When nothing comes for so long, everything has come.
-const IDLE_LIMIT: Duration = Duration::from_millis(500);
+/// How soon a consumer that gets nothing sees that it is over.
+const CHECK_PERIOD: Duration = Duration::from_millis(50);

@@ -1,92 +1,113 @@
-//! The publishing phases.
+//! Publishing: singles with some of them unanswered, or batches.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Instant;
 
-use mortarmq_client::{Client, Message, Producer, ProducerOptions};
+use mortarmq_client::{Client, Producer, ProducerOptions};
 use tokio::task::JoinSet;
 
-use super::{Load, Measured};
-use crate::bench::Latency;
+use super::measure::Plan;
+use super::payload::Payload;
+use crate::bench::Recorder;
 use crate::errors::Failure;
-use crate::session::{self, ServerArgs};
+use crate::session;
 
-/// Publishes from all connections until the time is up and everything is answered.
-pub(super) async fn run(server: &ServerArgs, topic: &str, load: Load) -> Result<Measured, Failure> {
-    let mut clients = Vec::new();
-    for _ in 0..load.connections {
-        clients.push(server.connect().await?);
-    }
-    let started = Instant::now();
+/// Publishes on all connections until the span is over and everything is answered.
+pub(super) async fn run(clients: Vec<Client>, plan: &Plan) -> Result<Recorder, Failure> {
     let mut tasks = JoinSet::new();
     for client in clients {
-        let topic = topic.to_owned();
-        tasks.spawn(async move {
-            if load.batch == 1 { singles(&client, &topic, load).await } else { batches(&client, &topic, load).await }
-        });
+        for _ in 0..plan.load.lines {
+            let (client, plan, number) = (client.clone(), plan.clone(), tasks.len());
+            tasks.spawn(async move {
+                let producer = producer(&client, &plan).await?;
+                if plan.load.batch > 1 {
+                    batches(producer, &plan).await
+                } else {
+                    singles(&producer, &plan, number).await
+                }
+            });
+        }
     }
-    let (mut messages, mut latency) = (0, Latency::new());
+    let mut all = Recorder::new(plan.span);
     while let Some(ended) = tasks.join_next().await {
-        let (count, part) = ended.expect("a producer does not panic")?;
-        messages += count;
-        latency.add(&part);
+        all.add(&ended.expect("a producer does not panic")?);
     }
-    Ok(Measured { messages, elapsed: started.elapsed(), latency })
+    Ok(all)
 }
 
-async fn singles(client: &Client, topic: &str, load: Load) -> Result<(u64, Latency), Failure> {
-    let (producer, value) = prepared(client, topic, load).await?;
-    let (mut messages, mut latency) = (0, Latency::new());
-    let mut open = VecDeque::with_capacity(usize::from(load.outstanding));
-    let started = Instant::now();
+/// Publishes so many messages in batches, as fast as it goes.
+pub(super) async fn fill(client: &Client, plan: &Plan, messages: u64) -> Result<(), Failure> {
+    let load = super::phase::Load { outstanding: 1000, batch: FILL_BATCH, ..plan.load };
+    let plan = Plan { load, ..plan.clone() };
+    let producer = Arc::new(producer(client, &plan).await?);
+    let mut loops = JoinSet::new();
+    let of_each = messages.div_ceil(u64::from(FILL_BATCH)).div_ceil(u64::from(load.batches_under_way()));
+    for _ in 0..load.batches_under_way() {
+        let (producer, mut payload) = (Arc::clone(&producer), Payload::new(&plan, loops.len()));
+        loops.spawn(async move {
+            for _ in 0..of_each {
+                payload.next();
+                let batch = vec![payload.message(); usize::from(FILL_BATCH)];
+                producer.publish_batch(&batch).await.map_err(|error| session::failure(&error.error))?;
+            }
+            Ok::<_, Failure>(())
+        });
+    }
+    while let Some(ended) = loops.join_next().await {
+        ended.expect("a loop does not panic")?;
+    }
+    Ok(())
+}
+
+async fn singles(producer: &Producer, plan: &Plan, number: usize) -> Result<Recorder, Failure> {
+    let mut recorder = Recorder::new(plan.span);
+    let mut payload = Payload::new(plan, number);
+    let mut open = VecDeque::with_capacity(usize::from(plan.load.outstanding));
     loop {
-        let is_over = started.elapsed() >= load.limit;
-        if !is_over && open.len() < usize::from(load.outstanding) {
-            let begun = Instant::now();
-            let receipt = producer.send(Message::of(&value)).await.map_err(|error| session::failure(&error))?;
+        if open.len() < usize::from(plan.load.outstanding) && !plan.span.is_over() {
+            let begun = payload.next();
+            let receipt = producer.send(payload.message()).await.map_err(|error| session::failure(&error))?;
             open.push_back((begun, receipt));
             continue;
         }
-        let Some((begun, receipt)) = open.pop_front() else { return Ok((messages, latency)) };
+        let Some((begun, receipt)) = open.pop_front() else { return Ok(recorder) };
         receipt.await.map_err(|error| session::failure(&error.error))?;
-        latency.record(begun.elapsed());
-        messages += 1;
+        recorder.record(begun, 1);
     }
 }
 
 /// As many loops as batches fit what may be unanswered: each publishes a batch and waits for its answer.
-async fn batches(client: &Client, topic: &str, load: Load) -> Result<(u64, Latency), Failure> {
-    let (producer, value) = prepared(client, topic, load).await?;
-    let (producer, value) = (Arc::new(producer), Arc::new(value));
+async fn batches(producer: Producer, plan: &Plan) -> Result<Recorder, Failure> {
+    let producer = Arc::new(producer);
     let mut loops = JoinSet::new();
-    let started = Instant::now();
-    for _ in 0..load.batches_under_way() {
-        let (producer, value) = (Arc::clone(&producer), Arc::clone(&value));
+    for _ in 0..plan.load.batches_under_way() {
+        let (producer, plan) = (Arc::clone(&producer), plan.clone());
+        let mut payload = Payload::new(&plan, loops.len());
         loops.spawn(async move {
-            let batch = vec![Message::of(&value); usize::from(load.batch)];
-            let (mut messages, mut latency) = (0, Latency::new());
-            while started.elapsed() < load.limit {
+            payload.next();
+            let batch = vec![payload.message(); usize::from(plan.load.batch)];
+            let mut recorder = Recorder::new(plan.span);
+            while !plan.span.is_over() {
                 let begun = Instant::now();
                 let stored = producer.publish_batch(&batch).await.map_err(|error| session::failure(&error.error))?;
-                latency.record(begun.elapsed());
-                messages += stored.len() as u64;
+                recorder.record(begun, stored.len() as u64);
             }
-            Ok::<_, Failure>((messages, latency))
+            Ok::<_, Failure>(recorder)
         });
     }
-    let (mut messages, mut latency) = (0, Latency::new());
+    let mut all = Recorder::new(plan.span);
     while let Some(ended) = loops.join_next().await {
-        let (count, part) = ended.expect("a loop does not panic")?;
-        messages += count;
-        latency.add(&part);
+        all.add(&ended.expect("a loop does not panic")?);
     }
-    Ok((messages, latency))
+    Ok(all)
 }
 
-async fn prepared(client: &Client, topic: &str, load: Load) -> Result<(Producer, Vec<u8>), Failure> {
-    let outstanding = load.outstanding.max(load.batch);
+async fn producer(client: &Client, plan: &Plan) -> Result<Producer, Failure> {
+    let outstanding = plan.load.outstanding.max(plan.load.batch);
     let options = ProducerOptions { max_outstanding: usize::from(outstanding), ..ProducerOptions::default() };
-    let producer = client.producer(topic, options).await.map_err(|error| session::failure(&error))?;
-    Ok((producer, vec![b'm'; load.value_bytes as usize]))
+    client.producer(&plan.topic, options).await.map_err(|error| session::failure(&error))
 }
+
+/// Messages of a batch when a backlog is made.
+const FILL_BATCH: u16 = 100;

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use mortarmq_client::{Client, Consumer, ConsumerOptions, Delivery, Message, ProducerOptions, SettleOutcome};
+use mortarmq_client::{Client, Consumer, ConsumerOptions, Delivery, Message, ProducerOptions};
 
 use super::TOPIC;
 use super::books::{Books, MessageId};
@@ -35,7 +35,6 @@ pub(super) async fn subscribe(client: &Client) -> Result<Consumer, Failure> {
 
 /// Takes and acks so many messages, and waits until each ack is answered.
 pub(super) async fn ack(consumer: &mut Consumer, count: usize, books: &mut Books) -> Result<(), Failure> {
-    let settler = consumer.settler();
     let mut open = VecDeque::new();
     let (mut taken, mut settled) = (0, 0);
     while settled < count {
@@ -46,7 +45,7 @@ pub(super) async fn ack(consumer: &mut Consumer, count: usize, books: &mut Books
                     let delivery = delivery.map_err(|error| session::failure(&error))?;
                     let message = message_id(&delivery);
                     books.came(message, u64::from(delivery.attempt.get()));
-                    open.push_back((message, settler.ack_later(&delivery)));
+                    open.push_back((message, delivery.ack()));
                     taken += 1;
                     continue;
                 }
@@ -55,12 +54,11 @@ pub(super) async fn ack(consumer: &mut Consumer, count: usize, books: &mut Books
             }
         }
         let Some((message, receipt)) = open.pop_front() else { continue };
-        match receipt.await.map_err(|error| session::failure(&error))? {
-            SettleOutcome::Done => {
-                books.settled(message);
-                settled += 1;
-            }
-            SettleOutcome::Stale | SettleOutcome::Unknown => taken -= 1,
+        if session::is_settled(receipt.await)? {
+            books.settled(message);
+            settled += 1;
+        } else {
+            taken -= 1;
         }
     }
     Ok(())

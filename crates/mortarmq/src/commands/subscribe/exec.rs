@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use mortarmq_client::{ClientError, Consumer, Delivery, SettleOutcome, Settler};
+use mortarmq_client::{Consumer, Delivery, SettleError};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
@@ -28,7 +28,6 @@ pub(super) async fn consume(
     let mut pool = Pool {
         command: Arc::from(command),
         topic: Arc::from(args.topic.as_str()),
-        settler: consumer.settler(),
         running: JoinSet::new(),
         keys: BTreeSet::new(),
         waiting: Vec::new(),
@@ -89,7 +88,6 @@ enum Step {
 struct Pool {
     command: Arc<str>,
     topic: Arc<str>,
-    settler: Settler,
     running: JoinSet<Done>,
     /// Keys with a running command. The client hands over a key's next message only when the one before is settled; but
     /// when a lease is lost its message may come again while the command still ends.
@@ -105,7 +103,7 @@ struct Done {
     row: Vec<Cell>,
     key: (u16, Bytes),
     is_settled: bool,
-    answer: Result<SettleOutcome, ClientError>,
+    answer: Result<(), SettleError>,
 }
 
 impl Pool {
@@ -132,7 +130,7 @@ impl Pool {
             self.waiting.push(delivery);
             return;
         }
-        let (command, topic, settler) = (self.command.clone(), self.topic.clone(), self.settler.clone());
+        let (command, topic) = (self.command.clone(), self.topic.clone());
         let is_stopped = self.is_stopped.subscribe();
         self.running.spawn(async move {
             let row = row(&delivery);
@@ -141,11 +139,11 @@ impl Pool {
             let is_rejected = matches!(ending, Ending::Rejected(_)) && !topic.starts_with(DEAD_LETTERS);
             let is_settled = is_rejected || matches!(ending, Ending::Succeeded);
             let answer = match ending {
-                Ending::Succeeded => settler.ack(&delivery).await,
-                Ending::Rejected(text) => settler.dead_letter(&delivery, &text).await,
-                Ending::Failed(text) => settler.nack(&delivery, 0, &text).await,
+                Ending::Succeeded => delivery.ack().await,
+                Ending::Rejected(text) => delivery.dead_letter(&text).await,
+                Ending::Failed(text) => delivery.nack(0, &text).await,
                 // Given back, so that it counts no attempt.
-                Ending::Stopped => settler.release(&delivery).await,
+                Ending::Stopped => delivery.release().await,
             };
             Done { row, key, is_settled, answer }
         });
@@ -162,17 +160,13 @@ impl Pool {
             let delivery = self.waiting.remove(place);
             self.start(delivery);
         }
-        match done.answer.map_err(|error| session::failure(&error))? {
-            SettleOutcome::Done if done.is_settled => {
-                rows.push(done.row)?;
-                Ok(true)
-            }
-            SettleOutcome::Done => Ok(false),
-            SettleOutcome::Stale | SettleOutcome::Unknown => {
-                note("a command ended after its lease: the message has moved on");
-                Ok(false)
-            }
+        if !session::is_settled(done.answer)? {
+            note("a command ended after its lease: the message has moved on");
+        } else if done.is_settled {
+            rows.push(done.row)?;
+            return Ok(true);
         }
+        Ok(false)
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use mortarmq_client::{Consumer, Delivery, SettleOutcome, SettleReceipt};
+use mortarmq_client::{Consumer, Delivery, SettleError, SettleReceipt};
 
 use super::{Args, row};
 use crate::errors::Failure;
@@ -16,7 +16,6 @@ pub(super) async fn consume(
     rows: &mut Rows,
     stop: &mut Stop,
 ) -> Result<(), Failure> {
-    let settler = consumer.settler();
     let mut acks: VecDeque<SettleReceipt> = VecDeque::new();
     // With --no-ack, what was shown stays leased until the end, or it would come again at once.
     let mut shown: Vec<Delivery> = Vec::new();
@@ -34,7 +33,7 @@ pub(super) async fn consume(
                 if args.no_ack {
                     shown.push(delivery);
                 } else {
-                    acks.push_back(settler.ack_later(&delivery));
+                    acks.push_back(delivery.ack());
                 }
             }
         }
@@ -52,20 +51,21 @@ async fn first(acks: &mut VecDeque<SettleReceipt>) -> Answer {
     answer
 }
 
-type Answer = Result<SettleOutcome, mortarmq_client::ClientError>;
+type Answer = Result<(), SettleError>;
 
 /// Whether the message is settled by this ack. One that has moved on is no failure: it will be delivered again.
 fn is_done(answer: Answer) -> Result<bool, Failure> {
-    match answer.map_err(|error| session::failure(&error))? {
-        SettleOutcome::Done => Ok(true),
-        SettleOutcome::Stale => {
+    match answer {
+        Ok(()) => Ok(true),
+        Err(SettleError::LeaseLost) => {
             note("an ack came too late: the message was delivered again since");
             Ok(false)
         }
-        SettleOutcome::Unknown => {
+        Err(SettleError::UnknownDelivery) => {
             note("an ack came too late: its delivery has ended");
             Ok(false)
         }
+        Err(SettleError::Failed(error)) => Err(session::failure(&error)),
     }
 }
 

@@ -1,6 +1,6 @@
 //! `topics create NAME`.
 
-use mortarmq_client::{Client, ErrorCode};
+use mortarmq_client::{Client, ErrorCode, TopicOptions};
 
 use crate::errors::Failure;
 use crate::output::{Cell, RowArgs, Rows};
@@ -30,7 +30,8 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     session::block_on_question(async {
         let client = args.server.connect().await?;
-        let declared = client.declare_topic(&args.name, args.partitions, &settings::to_json(&args.settings)).await;
+        let options = TopicOptions { partitions: args.partitions, options_json: settings::to_json(&args.settings) };
+        let declared = client.declare_topic(&args.name, options).await;
         let (word, id, failure) = match declared {
             Ok(topic) if topic.existed => ("existed", Some(topic.incarnation.to_hex()), None),
             Ok(topic) => ("created", Some(topic.incarnation.to_hex()), None),

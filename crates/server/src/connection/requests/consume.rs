@@ -71,6 +71,7 @@ pub(crate) fn pull(session: &mut Session, pull: &Pull<'_>, out: &mut BytesMut) {
     if let Err(failure) = check_member(session, pull.subscription_id, pull.member_id) {
         let mut answer = ErrorAnswer::new(failure.code, Op::Pull.number(), failure.message.as_bytes());
         answer.subscription_id = pull.subscription_id;
+        session.metrics.count_request(Op::Pull, Some(failure.code));
         return answer.encode(out);
     }
     session.ask_unordered(Request::Pull {

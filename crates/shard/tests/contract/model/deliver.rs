@@ -2,6 +2,7 @@
 //! due time; then what was never offered, from the position on. While a path replays, what is to be offered again comes
 //! before what waits above it.
 
+use super::room::entries_of;
 use super::{Fate, Lease, Message, Messages, Model, Obligation, Open, Path, Seen, Stands, Told, Verdict, allowed};
 use mortarmq_delivery::Leased;
 use mortarmq_shard::command::Deliver;
@@ -44,6 +45,10 @@ struct Call {
     lone: bool,
     /// Messages that were packed.
     packed: u64,
+    /// Whether messages that have to wait may be passed over, by partition: at the bound of the shard none is.
+    passing: Vec<bool>,
+    /// Messages that were not passed over for want of room.
+    stayed: u64,
 }
 
 /// The limits of a group that a lease obeys.
@@ -53,6 +58,7 @@ struct Limits {
     lease_ms: u64,
     passed: u64,
     in_flight: u64,
+    acked_ahead: u64,
 }
 
 impl Limits {
@@ -62,6 +68,7 @@ impl Limits {
             lease_ms: path.get(Setting::LeaseMs),
             passed: path.get(Setting::MaxPassedOver),
             in_flight: path.get(Setting::MaxInFlight),
+            acked_ahead: path.get(Setting::MaxAckedAhead),
         }
     }
 }
@@ -91,17 +98,39 @@ impl Model {
         let Some(path) = member else {
             return seen.expect(&Outcome::Delivered { count: 0, too_large: None });
         };
-        let found = handed(seen, deliver, path, self)?;
-        let (mut path, mut call) = (path.clone(), self.call(deliver, path));
-        let (share, reserved) = self.share(&path, deliver.member);
+        let (path, count, too_large) = (path.clone(), *count, *too_large);
+        let found = handed(seen, deliver, &path, self)?;
+        self.make_room(1);
+        let mut first = None;
+        for passing in self.passing_choices(path.partitions.len()) {
+            let result = self.deliver_so(deliver, path.clone(), passing, &found, (count, too_large));
+            match result {
+                Ok(()) => return Ok(()),
+                Err(text) => _ = first.get_or_insert(text),
+            }
+        }
+        Err(first.unwrap_or_default())
+    }
+
+    /// Delivers with one choice of which partitions may pass messages over. A choice that is not the shard's changes nothing.
+    fn deliver_so(
+        &mut self,
+        deliver: &Deliver,
+        mut path: Path,
+        passing: Vec<bool>,
+        found: &Hand,
+        (count, too_large): (u32, Option<u32>),
+    ) -> Verdict {
+        let mut call = Call { passing, ..self.call(deliver, &path) };
+        let (share, reserved) = self.share(&path, deliver.member, &call.passing);
         path.reserved = reserved;
         let hand = match share {
             Share::Nothing => Hand::new(),
-            Share::Others => self.hand_over(&mut path, &mut call, deliver),
+            Share::Others => self.hand_over(&mut path, &mut call, deliver)?,
             Share::Alone => {
                 call.lone = true;
                 call.room.messages = call.room.messages.min(1);
-                self.hand_over(&mut path, &mut call, deliver)
+                self.hand_over(&mut path, &mut call, deliver)?
             }
         };
         if call.lone && !hand.is_empty() {
@@ -109,13 +138,15 @@ impl Model {
         }
         let counted: usize = hand.iter().map(|(_, leased)| leased.len()).sum();
         let refused = call.room.too_large.filter(|_| counted == 0);
-        allowed!(hand == found, "P4, P5, P7, P8: handed over {found:?}\n  expected {hand:?}");
-        allowed!((counted, refused) == (*count as usize, *too_large), "P4: expected {counted} and {refused:?}");
+        allowed!(hand == *found, "P4, P5, P7, P8: handed over {found:?}\n  expected {hand:?}");
+        allowed!(self.stands_as_seen(deliver.path, &path), "rule 9: another place than the shard's");
+        allowed!((counted, refused) == (count as usize, too_large), "P4: expected {counted} and {refused:?}");
         self.last_delivery = call.last_delivery;
         self.told.append(&mut call.told);
         for (times, what) in [
             (call.due_behind_lease, "delay due while its key is leased"),
             (call.packed, "packed"),
+            (call.stayed, "not passed over at the bound"),
             (u64::from(call.lone && counted > 0), "delivered alone"),
             (u64::from(share == Share::Nothing), "nothing for who is to become empty, or holds what is alone"),
         ] {
@@ -152,20 +183,26 @@ impl Model {
             due_behind_lease: 0,
             lone: false,
             packed: 0,
+            passing: vec![true; path.partitions.len()],
+            stayed: 0,
         }
     }
 
     /// Every partition in turn. The one behind the last that gave something begins, so that each has its turn.
-    fn hand_over(&self, path: &mut Path, call: &mut Call, deliver: &Deliver) -> Hand {
+    fn hand_over(&self, path: &mut Path, call: &mut Call, deliver: &Deliver) -> Verdict<Hand> {
         let partitions = path.partitions.len();
         let limits = Limits::of(path);
         let mut hand = Hand::new();
-        let first = path.turn;
+        let (first, entries) = (path.turn, entries_of(path));
+        let due = self.due_of(path);
         for offset in 0..partitions {
             let number = (first + offset) % partitions;
             if call.room.is_spent() {
                 break;
             }
+            let (added, choice) = (entries_of(path).saturating_sub(entries), call.passing[number]);
+            let passed = self.facts_passed(call.id, path);
+            allowed!(self.may_pass(choice, (added, passed), due), "rule 9: whether messages may be passed over");
             let messages = &self.topics[&path.topic].partitions[number];
             let stretch = deliver.stretch.as_ref().filter(|stretch| stretch.partition.index() == number);
             let mut partition =
@@ -176,11 +213,28 @@ impl Model {
                 hand.push((number, leased));
             }
         }
-        hand
+        Ok(hand)
+    }
+
+    /// Facts that every path has passed by now: they are forgotten at once.
+    fn facts_passed(&self, id: PathId, path: &Path) -> u64 {
+        let others = |number: usize| {
+            let others = self.paths.iter().filter(move |(other, it)| **other != id && it.topic == path.topic);
+            others.map(move |(_, it)| it.partitions[number].position).min().unwrap_or(u64::MAX)
+        };
+        let lowest = |number: usize| path.partitions[number].position.min(others(number));
+        let all = self.topics[&path.topic].partitions.iter().enumerate();
+        all.map(|(number, messages)| lowest(number).saturating_sub(messages.known_from)).sum()
+    }
+
+    /// Delayed messages of a path's topic that are due: they may leave the schedule.
+    fn due_of(&self, path: &Path) -> u64 {
+        let messages = self.topics[&path.topic].partitions.iter().flat_map(|it| &it.list);
+        messages.filter(|message| message.due != 0 && message.due <= self.time).count() as u64
     }
 
     /// Wire rule 6: what a member may be given now, and who is to become empty from here on.
-    fn share(&self, path: &Path, asking: MemberId) -> (Share, Option<(MemberId, u64)>) {
+    fn share(&self, path: &Path, asking: MemberId, passing: &[bool]) -> (Share, Option<(MemberId, u64)>) {
         let of = |member: MemberId| if member == asking { Share::Nothing } else { Share::Others };
         let held = |member: MemberId| {
             let leases = path.partitions.iter().flat_map(|it| it.leases());
@@ -192,7 +246,7 @@ impl Model {
         if let Some((_, lease)) = alone.into_iter().next() {
             return (of(lease.member), None);
         }
-        if !self.has_lone(path) {
+        if !self.has_lone(path, passing) {
             return (Share::Others, None);
         }
         if held(asking) == 0 {
@@ -216,11 +270,13 @@ impl Model {
     }
 
     /// Whether something that is delivered alone could be leased now.
-    fn has_lone(&self, path: &Path) -> bool {
+    fn has_lone(&self, path: &Path, passing: &[bool]) -> bool {
         let limits = Limits::of(path);
+        // Before any partition had its turn.
+        let may_pass = passing[path.turn % passing.len()];
         path.partitions.iter().zip(&self.topics[&path.topic].partitions).any(|(obligation, messages)| {
             let is_full = limits.in_flight != 0 && obligation.leases().count() as u64 >= limits.in_flight;
-            !is_full && next_lone(obligation, messages, limits).is_some()
+            !is_full && next_lone(obligation, messages, limits, may_pass).is_some()
         })
     }
 
@@ -277,7 +333,7 @@ impl InPartition<'_> {
             let position = self.obligation.position;
             // While a path replays, what is offered again comes before what waits above it, and before what waits behind that.
             let next = match self.next_offered(call) {
-                _ if call.lone => next_lone(self.obligation, self.messages, self.limits),
+                _ if call.lone => next_lone(self.obligation, self.messages, self.limits, call.passing[self.number]),
                 Some(seq) if seq < position => Some(seq),
                 Some(_) | None => match self.next_new(call, left_behind) {
                     Ok(seq) => Some(seq),
@@ -361,7 +417,7 @@ impl InPartition<'_> {
             }
             let message = self.messages.get(seq);
             let is_to_offer = self.obligation.open(seq).is_some_and(|open| !open.offered);
-            if is_to_offer && (left_behind || self.passed_over() >= self.limits.passed) {
+            if is_to_offer && (left_behind || is_full(self.obligation, self.limits)) {
                 return Err(Stop::Full);
             }
             if !is_to_offer || message.due > call.now {
@@ -384,6 +440,10 @@ impl InPartition<'_> {
             let is_blocked = self.is_blocked(seq, call);
             if !is_blocked && !call.room.fits(message.size) {
                 return Ok(seq);
+            }
+            if is_blocked && !call.passing[self.number] {
+                call.stayed += 1;
+                return Err(Stop::Full);
             }
             let open = self.open_mut(seq);
             open.offered = true;
@@ -459,7 +519,14 @@ impl InPartition<'_> {
         call.last_delivery += 1;
         let delivery = call.last_delivery;
         let deadline = call.lease_now + self.limits.lease_ms;
-        let lease = Lease { delivery, member: call.member, pull: call.pull, deadline, granted_at: call.granted_at };
+        let lease = Lease {
+            delivery,
+            member: call.member,
+            pull: call.pull,
+            deadline,
+            granted_at: call.granted_at,
+            ordered: self.limits.order,
+        };
         let pair = self.obligation.pairs.get_mut(&seq).expect("it is unsettled");
         let open = pair.open.as_mut().expect("it is unsettled");
         open.stands = Stands::Leased(lease);
@@ -491,19 +558,33 @@ fn is_blocked(obligation: &Obligation, messages: &Messages, in_order: bool, seq:
     let is_mine = |open: &Open| matches!(open.stands, Stands::Leased(lease) if lease.delivery > before);
     obligation.unsettled().filter(|(other, open)| open.offered && messages.get(*other).key == key).any(
         |(other, open)| match open.stands {
-            Stands::Leased(_) => !is_mine(open) || other > seq,
-            Stands::Waiting | Stands::Scheduled { .. } | Stands::Held => other < seq,
+            Stands::Leased(lease) if lease.ordered => !is_mine(open) || other > seq,
+            Stands::Leased(_) | Stands::Waiting | Stands::Scheduled { .. } | Stands::Held => other < seq,
         },
     )
 }
 
 /// The lowest message that is delivered alone and free to go. What a replay comes to first goes before what is above it, if
 /// anything may be offered at all.
-fn next_lone(obligation: &Obligation, messages: &Messages, limits: Limits) -> Option<u64> {
+fn next_lone(obligation: &Obligation, messages: &Messages, limits: Limits, may_pass: bool) -> Option<u64> {
     let waiting = obligation.unsettled().filter(|(_, open)| open.alone && open.stands == Stands::Waiting);
     let mut free = waiting.filter(|(seq, _)| !is_blocked(obligation, messages, limits.order, *seq, u64::MAX));
-    let is_full = obligation.passed_over() >= limits.passed;
+    let is_full = !may_pass || is_full(obligation, limits);
     free.next().map(|(seq, _)| seq).filter(|seq| *seq < obligation.position || is_full)
+}
+
+/// Whether nothing that was never offered may be: as many are unsettled as may be, or as many are settled past the oldest that
+/// is not. What is delayed and not due holds nothing back: all of it is taken for unsettled and behind that one.
+fn is_full(obligation: &Obligation, limits: Limits) -> bool {
+    if obligation.passed_over() >= limits.passed {
+        return true;
+    }
+    let passed = || obligation.unsettled().filter(|(seq, _)| *seq < obligation.position);
+    let Some((oldest, _)) = passed().find(|(_, open)| open.offered).filter(|_| limits.acked_ahead != 0) else {
+        return false;
+    };
+    let settled = (obligation.position - oldest).saturating_sub(passed().count() as u64);
+    settled >= limits.acked_ahead
 }
 
 /// What the command is seen to have handed over, by partition; the rest of its effect is checked here.

@@ -3,8 +3,9 @@
 use super::redrive::Origin;
 use super::{Message, Messages, Model, Obligation, Pair, Path, Topic, Verdict, allowed};
 use mortarmq_shard::ledger::LedgerKind;
-use mortarmq_shard::{CopyEffect, Defaults, Effect, GroupSettings, Setting, SettingsPatch, TopicSettings};
-use mortarmq_types::{MemberId, Partition, PathId, TopicIncarnation};
+use mortarmq_shard::record::RECORD_OVERHEAD_BYTES;
+use mortarmq_shard::{CopyEffect, Effect, GroupSettings, Setting, SettingsPatch, TopicSettings};
+use mortarmq_types::{DropReason, MemberId, Partition, PathId, TopicIncarnation};
 use std::collections::BTreeMap;
 
 /// One message in one event of the ledger.
@@ -58,6 +59,7 @@ impl Model {
             match effect {
                 // What the ledger hears of a path that goes is bounded, and nothing rests on it.
                 Effect::Ledger(ledger) if !self.paths.contains_key(&ledger.event.path) => {}
+                Effect::Ledger(ledger) if ledger.event.kind == LedgerKind::Dropped(DropReason::GroupDeleted) => {}
                 Effect::Ledger(ledger) => {
                     let event = &ledger.event;
                     heard.extend((0..u64::from(event.count)).map(|place| Told {
@@ -123,7 +125,9 @@ impl Model {
         let found = (copy.to.topic, copy.to.partition.index(), copy.to.seq.get(), copy.key_hash, copy.payload_bytes);
         let expected = (target, dead.partition, seq, source.key, size);
         allowed!(found == expected, "the dead letter of {dead:?} is {found:?}, expected {expected:?}");
-        self.store(target, Partition::from_index(dead.partition), Message { key: source.key, size, due: 0, expiry: 0 });
+        let bytes = u64::from(size) + RECORD_OVERHEAD_BYTES as u64;
+        let message = Message { key: source.key, size, due: 0, expiry: 0, stored_at: self.time, bytes };
+        self.store(target, Partition::from_index(dead.partition), message);
         let origin = Origin { path: dead.path, seq: dead.seq, delivery: dead.delivery, size: source.size };
         let stored = &mut self.topics.get_mut(&target).expect("found or made").partitions[dead.partition];
         stored.origins.insert(seq, origin);
@@ -138,8 +142,8 @@ impl Model {
             return *id;
         }
         let values = vec![(Setting::Partitions, partitions as u64), (Setting::MaxAttempts, 0)];
-        let settings = TopicSettings::new(&Defaults::BUILD.settings, &SettingsPatch { values });
-        let of_group = GroupSettings::new(&settings, &SettingsPatch::default());
+        let settings = TopicSettings::new(&self.defaults().settings, &SettingsPatch { values });
+        let of_group = GroupSettings::new(&settings, &SettingsPatch { values: vec![(Setting::ExpireIdleMs, 0)] });
         let id = self.add_topic(Topic::new(name, settings));
         self.add_path(id, "default".to_owned(), of_group, vec![Obligation::new(1, 0); partitions]);
         id
@@ -176,17 +180,26 @@ impl Model {
         partitions: Vec<Obligation>,
     ) -> PathId {
         self.last_path = self.last_path.next();
-        let path = Path { topic, group, settings, partitions, turn: 0, members: BTreeMap::new(), reserved: None };
+        let idle_since = self.time;
+        let path =
+            Path { topic, group, settings, partitions, turn: 0, members: BTreeMap::new(), reserved: None, idle_since };
         self.paths.insert(self.last_path, path);
         self.last_path
+    }
+}
+
+impl Messages {
+    pub(super) fn new() -> Self {
+        Self { known_from: 1, kept_from: 1, ..Self::default() }
     }
 }
 
 impl Topic {
     pub(super) fn new(name: String, settings: TopicSettings) -> Self {
         let partitions = usize::try_from(settings.get(Setting::Partitions)).expect("small");
-        let empty = Messages { list: Vec::new(), origins: BTreeMap::new(), known_from: 1 };
-        Self { name, settings, partitions: vec![empty; partitions], lines: BTreeMap::new(), last_turn: None }
+        let (lines, keys) = (BTreeMap::new(), BTreeMap::new());
+        let partitions = vec![Messages::new(); partitions];
+        Self { name, settings, partitions, lines, keys, is_steady: true, last_turn: None }
     }
 }
 

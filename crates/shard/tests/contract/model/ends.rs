@@ -3,7 +3,7 @@
 use super::{Fate, Lease, Model, Stands, Told};
 use mortarmq_delivery::Death;
 use mortarmq_shard::{Setting, ledger::LedgerKind};
-use mortarmq_types::{Cause, PathId};
+use mortarmq_types::{Cause, DropReason, PathId};
 
 /// Why a delivery ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,7 +58,9 @@ impl Model {
         let key = messages.get(seq).key;
         let behind =
             |other: &u64| *other > seq && path.keeps_order() && key.is_some() && messages.get(*other).key == key;
-        let followers: Vec<u64> = path.partitions[number].leases().map(|(other, _)| other).filter(behind).collect();
+        // Only what was granted in the order of keys ends with others of its key.
+        let ordered = path.partitions[number].leases().filter(|(_, lease)| lease.ordered).map(|(other, _)| other);
+        let followers: Vec<u64> = ordered.filter(behind).collect();
         if !followers.is_empty() && matches!(failure, Failure::Nacked { .. }) {
             self.reach("nack of a key's first with followers leased");
         }
@@ -69,16 +71,16 @@ impl Model {
     }
 
     fn end_one(&mut self, id: PathId, number: usize, seq: u64, failure: Failure, error: &str) {
-        let path = self.paths.get_mut(&id).expect("the caller found the lease there");
+        let path = &self.paths[&id];
         let limit = path.get(Setting::MaxAttempts);
         let backoff =
             |nth: u64| backoff(path.get(Setting::RetryBackoffBaseMs), path.get(Setting::RetryBackoffMaxMs), nth);
         let retry = |attempt: u32| backoff(u64::from(attempt) + 1);
         let waits = [retry(self_attempt(path, number, seq)), backoff(given_back(path, number, seq) + 1)];
         let now = self.time;
-        let pair = path.partitions[number].pairs.get_mut(&seq).expect("the caller found the lease there");
+        let pair = &path.partitions[number].pairs[&seq];
         let lease = pair.lease().expect("the caller found the lease there");
-        let open = pair.open.as_mut().expect("it is leased");
+        let open = pair.open.as_ref().expect("it is leased");
         let attempts = open.attempt;
         let death = match failure {
             Failure::Rejected => Some(Death::Rejected),
@@ -107,6 +109,11 @@ impl Model {
             self.tell_end(id, number, seq, lease, attempts, LedgerKind::Dead(reason));
             return self.reach("dead letter");
         }
+        if self.goes_with_its_lease(id, number, seq) {
+            return self.end_trimmed(id, number, seq, lease, LedgerKind::LeaseEnded(failure.cause()));
+        }
+        let pair = self.pair_mut(id, number, seq);
+        let open = pair.open.as_mut().expect("it is leased");
         open.cause = failure.cause();
         open.previous = lease.delivery;
         open.due = 0;
@@ -129,6 +136,16 @@ impl Model {
             None => Stands::Waiting,
         };
         self.tell_end(id, number, seq, lease, attempts, LedgerKind::LeaseEnded(failure.cause()));
+    }
+
+    /// A message that retention has passed goes with its lease.
+    fn end_trimmed(&mut self, id: PathId, number: usize, seq: u64, lease: Lease, ended: LedgerKind) {
+        let attempt = self_attempt(&self.paths[&id], number, seq);
+        self.end_life(id, number, seq, Fate::Dropped(DropReason::Retention));
+        self.tell_end(id, number, seq, lease, attempt, ended);
+        let kind = LedgerKind::Dropped(DropReason::Retention);
+        self.told.push(Told { previous: lease.delivery, ..Told::new(id, number, kind, seq, 0) });
+        self.reach("trimmed message that goes when its lease ends");
     }
 
     /// The ledger hears of the end of a delivery.

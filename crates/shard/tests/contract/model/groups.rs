@@ -49,6 +49,7 @@ impl Model {
             return seen.expect(&Outcome::Refused(Refusal::UnknownMember));
         }
         path.reserved = path.reserved.filter(|(member, _)| *member != end.member);
+        path.idle_since = self.time;
         let failure = if end.lost { Failure::Lost } else { Failure::GivenBack };
         for number in 0..self.paths[&end.path].partitions.len() {
             while let Some((seq, _)) = self.first_held(end.path, number, end.member) {
@@ -87,9 +88,15 @@ impl Model {
         if path.group == "default" && self.topic_of(id).holds_dead_letters() {
             return seen.expect(&Outcome::Refused(Refusal::DeadLetterGroup));
         }
+        let dropped = self.end_group(id);
+        seen.expect(&Outcome::Moved { replayed: 0, dropped, is_partial: false })
+    }
+
+    /// All that a group owes is dropped, and nothing is left of it.
+    pub(super) fn end_group(&mut self, id: PathId) -> u64 {
         let mut dropped = 0;
         self.group_went = true;
-        let mut path = self.paths.remove(&id).expect("looked up above");
+        let mut path = self.paths.remove(&id).expect("the caller found it");
         for obligation in &mut path.partitions {
             if obligation.leases().next().is_some() {
                 self.reach("deletion while leased");
@@ -99,7 +106,7 @@ impl Model {
                 dropped += 1;
             }
         }
-        seen.expect(&Outcome::Moved { replayed: 0, dropped, is_partial: false })
+        dropped
     }
 
     pub(crate) fn path_of(&self, topic: TopicIncarnation, group: &str) -> Option<PathId> {
@@ -108,8 +115,8 @@ impl Model {
 }
 
 fn obligations(topic: &Topic, start: &StartPolicy) -> Vec<Obligation> {
-    let of = |number: usize, last: u64| {
-        let next = last + 1;
+    let of = |number: usize, messages: &super::Messages| {
+        let next = messages.last() + 1;
         let first = match start {
             StartPolicy::Earliest => 1,
             StartPolicy::Latest => next,
@@ -118,7 +125,7 @@ fn obligations(topic: &Topic, start: &StartPolicy) -> Vec<Obligation> {
                 named.map_or(1, |(_, seq)| seq.get().clamp(1, next))
             }
         };
-        Obligation::new(first, last)
+        Obligation::new(first.max(messages.kept_from), messages.last())
     };
-    topic.partitions.iter().enumerate().map(|(number, messages)| of(number, messages.last())).collect()
+    topic.partitions.iter().enumerate().map(|(number, messages)| of(number, messages)).collect()
 }

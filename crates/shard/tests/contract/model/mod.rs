@@ -2,11 +2,13 @@
 //! from them and not from the code.
 //!
 //! A path knows a pair for every message of its topic. A pair keeps every life it had: the fates of those that are over, and
-//! what stands in the open one. Counters are never kept, only counted. Where the contract leaves a choice (how long a backoff is within its range, how soon an idle producer is forgotten, in which order what dies at
-//! one stamp gets its dead letters), the model checks that the answer is allowed and goes on from it.
+//! what stands in the open one. Counters are never kept, only counted. Where the contract leaves a choice (how long a backoff is within its
+//! range, how soon an idle producer or a key past its window is forgotten, how soon goes what retention lets go, in which order
+//! what dies at one stamp gets its dead letters), the model checks that the answer is allowed and goes on from it.
 //!
 //! One command is one file and one arm of [`Model::run`].
 
+mod changes;
 mod deliver;
 mod effects;
 mod ends;
@@ -14,11 +16,15 @@ mod groups;
 mod moves;
 mod publish;
 mod redrive;
+mod retention;
+mod room;
 mod settle;
 mod stamp;
 mod topics;
 
-use mortarmq_shard::{Applied, Command, Defaults, Effect, GroupSettings, Outcome, Setting, TopicSettings};
+use mortarmq_shard::{
+    Applied, Command, Defaults, Effect, GroupSettings, IdempotencyKey, Outcome, Setting, State, TopicSettings,
+};
 use mortarmq_types::{
     Cause, ClusterTime, DropReason, KeyHash, MemberId, Partition, PathId, ProducerId, TopicIncarnation,
 };
@@ -57,6 +63,12 @@ pub(crate) struct Model {
     deaths: Vec<ends::DeadMessage>,
     /// Deliveries that ran out at the stamp of this batch.
     expired_now: BTreeSet<u64>,
+    /// The shortest time after which idle producers were ever forgotten.
+    idle_least_ms: Option<u64>,
+    /// Where each partition begins after this batch, as the shard says: retention may go later than it could.
+    kept_after: BTreeMap<(TopicIncarnation, usize), u64>,
+    /// What the shard keeps of as much as it may, if the bound is near.
+    bound: Option<room::Bound>,
     /// Whether this batch deleted a group.
     pub(crate) group_went: bool,
     /// How often each case that matters was met.
@@ -70,6 +82,9 @@ pub(crate) struct Topic {
     pub(crate) settings: TopicSettings,
     pub(crate) partitions: Vec<Messages>,
     lines: BTreeMap<(Partition, ProducerId), Line>,
+    keys: BTreeMap<IdempotencyKey, FirstUse>,
+    /// Whether what retention goes by is what it was when the topic was made.
+    is_steady: bool,
     /// The partition of the last message that was placed in turn.
     last_turn: Option<u64>,
 }
@@ -82,6 +97,8 @@ pub(crate) struct Messages {
     pub(crate) origins: BTreeMap<u64, redrive::Origin>,
     /// What lies below was passed by every path: `Deliver` brings its facts along.
     pub(crate) known_from: u64,
+    /// The first message that retention keeps.
+    pub(crate) kept_from: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -92,13 +109,20 @@ pub(crate) struct Message {
     pub(crate) due: u64,
     /// 0 = never.
     pub(crate) expiry: u64,
+    pub(crate) stored_at: u64,
+    /// Of its record.
+    pub(crate) bytes: u64,
 }
 
 /// One line of producer numbers: every publish of it, ever.
 #[derive(Clone, Debug, Default)]
 struct Line {
     stored: BTreeMap<u64, Stored>,
+    /// Numbers up to here are out of the window.
+    forgotten: u64,
     used: u64,
+    /// It was idle for long when room was short.
+    may_be_gone: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -106,6 +130,16 @@ struct Stored {
     partition: Partition,
     seq: u64,
     content: u64,
+}
+
+/// Where the first publish under an idempotency key went.
+#[derive(Clone, Copy, Debug)]
+struct FirstUse {
+    partition: Partition,
+    seq: u64,
+    at: u64,
+    /// Its window was over once, when another key was remembered: it may be forgotten, also when the window is longer now.
+    may_be_gone: bool,
 }
 
 /// One consumer group.
@@ -121,6 +155,8 @@ pub(crate) struct Path {
     pub(crate) members: BTreeMap<MemberId, u64>,
     /// Who is to become empty for a message that is delivered alone, and since when, in cluster time less all gaps.
     reserved: Option<(MemberId, u64)>,
+    /// Since when it has no members.
+    idle_since: u64,
 }
 
 /// What a path owes in one partition.
@@ -192,6 +228,8 @@ pub(crate) struct Lease {
     pub(crate) deadline: u64,
     /// The command that granted it.
     pub(crate) granted_at: u64,
+    /// Whether it was granted in the order of keys.
+    pub(crate) ordered: bool,
 }
 
 /// What a consumer said about a delivery.
@@ -227,8 +265,9 @@ impl Model {
             commands.len()
         );
         let effects = |index| effects::of_command(&applied.effects, index);
-        self.stamp(&applied.stamp);
+        self.stamp(applied);
         self.account(&effects(self.commit_index)).map_err(|text| format!("at the stamp: {text}"))?;
+        self.expire_idle(applied)?;
         for (command, outcome) in commands.iter().zip(&applied.outcomes) {
             self.commit_index += 1;
             let seen = Seen { outcome, effects: effects(self.commit_index) };
@@ -243,6 +282,7 @@ impl Model {
         match command {
             Command::SetDefaults(defaults) => {
                 self.defaults.get_or_insert_with(|| defaults.clone());
+                self.note_idle_ms();
                 seen.expect(&Outcome::Done)
             }
             Command::CreateTopic(create) => self.create_topic(create, seen),
@@ -259,10 +299,26 @@ impl Model {
             Command::ResumeMember(resume) => self.resume(resume, seen),
             Command::Redrive(redrive) => self.redrive(redrive, seen),
             Command::DropDead(drop) => self.drop_dead(drop, seen),
-            Command::Trim(_) | Command::ChangeTopic(_) | Command::ChangeGroup(_) | Command::ChangeDefaults(_) => {
-                unreachable!("no history has these")
-            }
+            Command::Trim(trim) => self.trim(trim, seen),
+            Command::ChangeTopic(change) => self.change_topic(change, seen),
+            Command::ChangeGroup(change) => self.change_group(change, seen),
+            Command::ChangeDefaults(patch) => self.change_defaults(patch, seen),
         }
+    }
+
+    /// Notes where the shard's partitions begin after the batch that is to be applied.
+    pub(crate) fn observe(&mut self, after: &State) {
+        let of_topic = |(id, topic): (&TopicIncarnation, &std::sync::Arc<mortarmq_shard::Topic>)| {
+            let firsts: Vec<_> = topic.partitions.iter().map(|partition| partition.kept.first_seq.get()).collect();
+            let id = *id;
+            firsts.into_iter().enumerate().map(move |(number, first)| ((id, number), first))
+        };
+        self.kept_after = after.topics.iter().flat_map(of_topic).collect();
+    }
+
+    /// The initial values of now.
+    pub(crate) fn defaults(&self) -> &Defaults {
+        self.defaults.as_ref().unwrap_or(&Defaults::BUILD)
     }
 
     /// Notes that a case that matters was met.

@@ -40,8 +40,8 @@ impl Model {
         let offered = path.partitions.iter().map(|it| it.unsettled().count()).sum::<usize>();
         let (mut replayed, mut dropped) = (0, 0);
         for (number, to) in places {
-            let end = self.topic_of(id).partitions[number].last() + 1;
-            let to = to.clamp(1, end);
+            let messages = &self.topic_of(id).partitions[number];
+            let to = to.min(messages.last() + 1).max(messages.kept_from);
             if to < self.paths[&id].partitions[number].position {
                 replayed += self.go_back(id, number, to);
             } else {

@@ -1,13 +1,14 @@
 //! The stamp of a batch: time goes on, and what is due ends.
 
 use super::{Model, Stands, ends::Failure};
-use mortarmq_shard::Stamp;
+use mortarmq_shard::Applied;
 
 impl Model {
     /// Moves both clocks, and ends every lease whose time has come: in the order in which they ran out.
     ///
     /// The stamp is taken as it took effect; that it never goes back is checked by whoever gave it.
-    pub(super) fn stamp(&mut self, stamp: &Stamp) {
+    pub(super) fn stamp(&mut self, applied: &Applied) {
+        let stamp = applied.stamp;
         self.time = stamp.time.get();
         self.gaps += stamp.gap_ms;
         self.expired_now.clear();

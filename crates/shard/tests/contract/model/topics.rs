@@ -2,7 +2,7 @@
 
 use super::{Model, Seen, Topic, Verdict, allowed};
 use mortarmq_shard::command::CreateTopic;
-use mortarmq_shard::{Defaults, Outcome, Refusal, TopicSettings};
+use mortarmq_shard::{Outcome, Refusal, TopicSettings};
 use mortarmq_types::TopicIncarnation;
 
 impl Model {
@@ -26,7 +26,7 @@ impl Model {
         }
         let found = self.topics.iter().find(|(_, topic)| topic.name == create.name).map(|(id, _)| *id);
         let existed = found.is_some();
-        let settings = TopicSettings::new(&Defaults::BUILD.settings, &create.settings);
+        let settings = TopicSettings::new(&self.defaults().settings, &create.settings);
         let id = found.unwrap_or_else(|| self.add_topic(Topic::new(create.name.clone(), settings)));
         let partitions = u16::try_from(self.topics[&id].partitions.len()).expect("small");
         seen.expect(&Outcome::TopicDeclared { topic: id, partitions, existed })

@@ -1,4 +1,4 @@
-//! The floor: what the disk can do without a broker, in the folder and in the run of the figures beside it.
+//! The floor of the disk: what it can do without a broker, in the folder and in the run of the figures beside it.
 
 use std::fs::OpenOptions;
 use std::io::Write;
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use super::Latency;
 
 /// What the disk did.
-pub(crate) struct Floor {
+pub(crate) struct DiskFloor {
     /// Blocks that were written and synced, one after another.
     pub(crate) syncs: u64,
     /// How long it took.
@@ -20,8 +20,8 @@ pub(crate) struct Floor {
 
 /// Writes 4 KiB and calls fdatasync, over and over, in a file whose blocks were all written before: the cheapest durable
 /// write there is, and the way the journal writes.
-pub(crate) fn measure(folder: &Path, limit: Duration) -> std::io::Result<Floor> {
-    let path = folder.join("floor");
+pub(crate) fn measure(folder: &Path, limit: Duration) -> std::io::Result<DiskFloor> {
+    let path = folder.join("floor-disk");
     let mut file = OpenOptions::new().create(true).truncate(true).write(true).open(&path)?;
     let block = vec![0xA5; BLOCK_BYTES];
     for _ in 0..BLOCKS {
@@ -40,7 +40,7 @@ pub(crate) fn measure(folder: &Path, limit: Duration) -> std::io::Result<Floor> 
     }
     let elapsed = started.elapsed();
     std::fs::remove_file(path)?;
-    Ok(Floor { syncs, elapsed, latency })
+    Ok(DiskFloor { syncs, elapsed, latency })
 }
 
 const BLOCK_BYTES: usize = 4096;

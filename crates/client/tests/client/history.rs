@@ -1,0 +1,165 @@
+//! What a client writes down of itself.
+
+use std::path::Path;
+
+use mortarmq_client::{
+    Client, ClientOptions, ConsumerOptions, ErrorCode, Message, ProducerOptions, PullOptions, Recording, SettleError,
+};
+use mortarmq_history::{Limits, Reader, Recorder};
+use serde_json::Value;
+
+use crate::fake::{Fake, Fault, Seen};
+use crate::{options, soon};
+
+/// A client whose messages carry their id in front of a colon.
+async fn recorded(fake: &Fake, file: &Path) -> (Client, Recorder) {
+    let recorder = Recorder::create(file, mortarmq_history::Options::default()).expect("a file of our own");
+    let id = |value: &[u8]| Some(std::str::from_utf8(value).ok()?.split_once(':')?.0.to_owned());
+    let recording = Some(Recording::by_value(recorder.clone(), id));
+    let client = Client::connect(ClientOptions { recording, name: "test".to_owned(), ..options(fake) }).await;
+    (client.expect("the fake broker takes everybody"), recorder)
+}
+
+/// The records of the file, once it is whole: by the reader that judges use, and as they stand there.
+fn records(file: &Path, recorder: Recorder) -> Vec<Value> {
+    recorder.finish().expect("the disk has room");
+    let mut reader = Reader::open(&[file.to_owned()], Limits::default()).expect("it is there");
+    while let Some(line) = reader.next_line().expect("it can be read") {
+        assert!(line.content.is_ok(), "a judge cannot read {:?}", line.content);
+    }
+    let text = std::fs::read_to_string(file).expect("it is there");
+    text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect()
+}
+
+fn of<'a>(records: &'a [Value], op: &str, msg: &str) -> Vec<&'a Value> {
+    records.iter().filter(|record| record["op"] == op && record["msg"] == msg).collect()
+}
+
+/// The fields named, in their order; null where there is none.
+fn fields<'a, const N: usize>(record: &'a Value, names: [&str; N]) -> [&'a Value; N] {
+    names.map(|name| &record[name])
+}
+
+fn number(record: &Value, field: &str) -> u64 {
+    record[field].as_u64().unwrap_or_else(|| panic!("{field} of {record}"))
+}
+
+#[tokio::test]
+async fn publishes_are_recorded_with_what_became_of_them() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let file = folder.path().join("history.jsonl");
+    let mut cuts = 0;
+    let fake = Fake::start_with(&["orders"], move |seen| match seen {
+        Seen::Publish { value, .. } if value == "m2:no" => Fault::Refuse(ErrorCode::TooLarge),
+        Seen::Publish { value, .. } if value == "m3:again" && cuts == 0 => {
+            cuts += 1;
+            Fault::CutAfter
+        }
+        _ => Fault::None,
+    })
+    .await;
+    let (client, recorder) = recorded(&fake, &file).await;
+    let producer = client.producer("orders", ProducerOptions::default()).await.unwrap();
+    let before = Recording::now_ns();
+    producer.publish(Message::of(b"m1:yes").key(b"k").delay_ms(7)).await.unwrap();
+    let between = Recording::now_ns();
+    producer.publish(Message::of(b"m2:no")).await.unwrap_err();
+    soon("the repeat", producer.publish(Message::of(b"m3:again"))).await.unwrap();
+    soon("a batch", producer.publish_batch(&[Message::of(b"no id"), Message::of(b"m4:batch")])).await.unwrap();
+    fake.stop();
+    let receipt = producer.send(Message::of(b"m5:never")).await.unwrap();
+    drop((producer, client));
+    soon("the end", receipt).await.unwrap_err();
+
+    let records = records(&file, recorder);
+    assert_eq!(records.len(), 5, "what has no id is left out: {records:?}");
+    let [first] = of(&records, "publish", "m1")[..] else { panic!("{records:?}") };
+    assert!(before <= number(first, "call") && number(first, "call") <= number(first, "ret"));
+    assert!(number(first, "ret") <= between);
+    let expected = serde_json::json!(["orders", "k", "ok", 0, 1, 1, 7, false, 1]);
+    let names = ["topic", "key", "outcome", "partition", "seq", "producer_seq", "delay_ms", "dedup", "epoch"];
+    assert_eq!(Value::from(fields(first, names).map(Value::clone).to_vec()), expected);
+    assert!(number(first, "commit") > 0 && number(first, "producer_id") > 0);
+    assert_eq!(first["hash"].as_str().map(str::len), Some(16));
+    assert!(first["client"].as_str().is_some_and(|client| client.starts_with("test-")));
+    let refused = of(&records, "publish", "m2")[0];
+    assert_eq!(fields(refused, ["outcome", "seq", "commit"]), [&Value::from("refused"), &Value::Null, &Value::Null]);
+    assert!(refused["ret"].is_u64(), "it is over");
+    let repeated = of(&records, "publish", "m3")[0];
+    assert_eq!(fields(repeated, ["outcome", "dedup"]), [&Value::from("ok"), &Value::from(true)]);
+    let batched = of(&records, "publish", "m4")[0];
+    assert_eq!(number(batched, "producer_seq"), 4, "the refused one used up no number; it is the second of its batch");
+    let never = of(&records, "publish", "m5")[0];
+    assert_eq!(fields(never, ["outcome", "ret"]), [&Value::from("unknown"), &Value::Null]);
+}
+
+#[tokio::test]
+async fn deliveries_settles_and_leaves_are_recorded_as_they_happened() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let file = folder.path().join("history.jsonl");
+    let fake = Fake::start(&["orders"]).await;
+    ["m1:a", "m2:b", "m3:c", "m4:d"].iter().for_each(|value| fake.state().put("", value));
+    let (client, recorder) = recorded(&fake, &file).await;
+    let options = ConsumerOptions { credit_messages: Some(0), ..ConsumerOptions::default() };
+    let consumer = client.consumer("orders", "billing", options).await.unwrap();
+    let asked = Recording::now_ns();
+    let pull = PullOptions { max_messages: 4, max_bytes: 0, wait_ms: 0 };
+    let held = soon("messages", consumer.pull(pull)).await.unwrap();
+    held[0].extend().await.unwrap();
+    held[0].ack().await.unwrap();
+    held[1].nack(0, "no").await.unwrap();
+    held[2].dead_letter("no").await.unwrap();
+    let again = soon("the second attempt", consumer.pull(pull)).await.unwrap();
+    assert_eq!(held[1].ack().await, Err(SettleError::LeaseLost));
+    soon("the end", consumer.close()).await.unwrap();
+    soon("the end", client.close()).await;
+
+    let records = records(&file, recorder);
+    let [first, second] = of(&records, "deliver", "m2")[..] else { panic!("{records:?}") };
+    let expected = serde_json::json!(["orders/billing", null, 0, 2, 2, 1, "first", null, 30_000]);
+    let names = ["path", "key", "partition", "seq", "delivery_id", "attempt", "cause", "prev", "lease_ms"];
+    assert_eq!(Value::from(fields(first, names).map(Value::clone).to_vec()), expected);
+    assert!(number(first, "call") >= asked, "a pull tells when it asked");
+    assert!(number(second, "call") > number(first, "ret"));
+    assert_eq!(fields(second, ["cause", "prev"]), [&Value::from("nacked"), &Value::from(2)]);
+    assert_eq!(number(second, "delivery_id"), again[0].delivery_id.get());
+    for (op, msg, outcome, to) in [
+        ("extend", "m1", "ok", Value::Null),
+        ("ack", "m1", "ok", Value::Null),
+        ("nack", "m2", "ok", "retry".into()),
+        ("ack", "m2", "refused", Value::Null),
+        ("nack", "m3", "ok", "dead".into()),
+        ("nack", "m4", "ok", "release".into()),
+    ] {
+        let record = of(&records, op, msg)[0];
+        assert_eq!(fields(record, ["outcome", "to"]), [&Value::from(outcome), &to], "{record}");
+        assert!(number(record, "call") <= number(record, "ret") && number(record, "commit") > 0, "{record}");
+    }
+    let left: Vec<&Value> = records.iter().filter(|record| record["kind"] == "leave").collect();
+    assert_eq!(
+        fields(left[0], ["op", "outcome", "path"]),
+        ["operate", "ok", "orders/billing"].map(Value::from).each_ref()
+    );
+    assert_eq!((left.len(), left[0]["client"] == first["client"]), (1, true));
+}
+
+#[tokio::test]
+async fn a_consumer_whose_broker_is_gone_leaves_an_open_leave_and_open_settles() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let file = folder.path().join("history.jsonl");
+    let fake = Fake::start(&["orders"]).await;
+    fake.state().put("", "m1:a");
+    let (client, recorder) = recorded(&fake, &file).await;
+    let mut consumer = client.consumer("orders", "billing", ConsumerOptions::default()).await.unwrap();
+    let delivery = soon("a delivery", consumer.next()).await.unwrap().unwrap();
+    fake.stop();
+    let receipt = delivery.ack();
+    drop((consumer, client));
+    soon("an answer", receipt).await.unwrap_err();
+    let records = records(&file, recorder);
+    for record in records.iter().filter(|record| record["op"] != "deliver") {
+        assert_eq!(fields(record, ["outcome", "ret"]), [&Value::from("unknown"), &Value::Null], "{record}");
+    }
+    let ops: Vec<&Value> = records.iter().map(|record| &record["op"]).collect();
+    assert_eq!(ops, ["deliver", "ack", "operate"]);
+}
