@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::BytesMut;
-use mortarmq_types::MemberId;
+use mortarmq_types::{CommitIndex, MemberId};
 use mortarmq_wire::ops::{
     Credit, CreditMode, Heartbeat, HeartbeatState, Message, Pull, SettleKind, StartPolicy, Subscribe,
 };
@@ -51,6 +51,10 @@ pub(crate) struct Subscription {
     /// Writes a history, if one is wanted; and since when what comes was asked for.
     scribe: Option<Scribe>,
     asked_ns: Option<u64>,
+    /// When anything was asked for first.
+    first_asked_ns: Option<u64>,
+    /// What was granted up to here came of an earlier connection, and of nobody knows which pull.
+    joined_at: CommitIndex,
     pull: Option<PullRequest>,
     heartbeat_at: Option<Instant>,
     /// The broker refused something for now: nothing but heartbeats is sent until then.
@@ -150,6 +154,8 @@ impl Subscription {
             settles: Settles::new(scribe.clone()),
             scribe,
             asked_ns: None,
+            first_asked_ns: None,
+            joined_at: CommitIndex::ZERO,
             pull: None,
             heartbeat_at: None,
             retry_at: None,
@@ -228,7 +234,9 @@ impl Subscription {
         let mut delivery = Delivery::of(message, &self.home);
         if let Some(scribe) = &self.scribe {
             delivery.msg = scribe.message_id(&delivery);
-            effects.tell(scribe.delivered(self.asked_ns.unwrap_or_default(), &delivery));
+            let is_sent_again = delivery.position.commit_index <= self.joined_at;
+            let asked_ns = if is_sent_again { self.first_asked_ns } else { self.asked_ns };
+            effects.tell(scribe.delivered(asked_ns.unwrap_or_default(), &delivery));
         }
         if self.closing.is_some() {
             self.settles.push(Item::of(&delivery, SettleKind::Release));
@@ -271,6 +279,7 @@ impl Subscription {
         // What comes now was asked for now, if nothing can come any more that was asked for before.
         if self.settings.credit_count == 0 && self.pull.is_none() {
             self.asked_ns = self.scribe.as_ref().map(Scribe::now_ns);
+            self.first_asked_ns = self.first_asked_ns.or(self.asked_ns);
         }
         let is_open = self.pull.as_ref().is_some_and(|pull| pull.is_sent);
         self.pull = Some(PullRequest { limits, is_sent: is_open, reply });
@@ -393,6 +402,7 @@ impl Subscription {
         self.is_credit_asked = credit_count != 0;
         self.is_credit_changed = false;
         self.asked_ns = self.asked_ns.or_else(|| self.scribe.as_ref().map(Scribe::now_ns));
+        self.first_asked_ns = self.first_asked_ns.or(self.asked_ns);
         let request = Subscribe {
             group: &settings.group,
             topic_id,

@@ -26,6 +26,7 @@ impl Subscription {
         match SubscribeOk::decode(result) {
             Ok(ok) => {
                 self.identity = Some(Identity::of(&ok));
+                self.joined_at = ok.position.commit_index;
                 self.member = Some(Member {
                     subscription_id: ok.subscription_id,
                     member_id: ok.member_id,

@@ -170,7 +170,7 @@ impl Group {
     pub(super) fn options(self) -> ConsumerOptions {
         ConsumerOptions::default()
             .set("lease_ms", LEASE_MS)
-            .set("session_ms", 2_000)
+            .set("session_ms", 1_000)
             .set("max_attempts", self.max_attempts)
             .set("order", self.order)
             .set("retry_backoff_base_ms", 50)
@@ -210,8 +210,8 @@ pub(super) const GROUPS: &[Group] =
     &[Group { name: BILLING, order: "key", max_attempts: 3 }, Group { name: AUDIT, order: "none", max_attempts: 0 }];
 /// The group that every dead-letter topic has.
 pub(super) const DLQ_GROUP: &str = "default";
-/// Short, so that some run out.
-pub(super) const LEASE_MS: u64 = 1_500;
+/// Short, so that some run out; longer than a session, so that the dead lose theirs with it.
+pub(super) const LEASE_MS: u64 = 2_000;
 const PARTITIONS: u16 = 4;
 /// A node that starts again is back sooner.
 const CONNECT_LIMIT: Duration = Duration::from_secs(60);
