@@ -287,10 +287,11 @@ impl Node {
         self.leads && self.settled_in
     }
 
-    /// The position that answers rest on now.
+    /// The position that answers rest on now: the last applied command and the term it was applied in, which is not this
+    /// leader's before its first command. So no commit index ever has two epochs.
     #[must_use]
     pub fn position(&self) -> Position {
-        Position { epoch: self.replica.epoch(), commit_index: self.shard.state().commit_index }
+        self.shard.state().position()
     }
 
     /// Notes that the loop turned; a turn that took too long excuses everybody who could not be heard.

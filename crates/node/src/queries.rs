@@ -260,7 +260,7 @@ impl Node {
         StatsView {
             node: self.config.node_id.get(),
             shard: self.config.shard.get(),
-            epoch: self.replica.epoch().get(),
+            epoch: state.epoch.get(),
             commit_index: state.commit_index.get(),
             quorum_state: self.quorum_state(),
             stale: false,

@@ -2,7 +2,7 @@
 
 mod support;
 
-use mortarmq_node::{Answer, Query, Request};
+use mortarmq_node::{Answer, Query, QueryAnswer, Request};
 use mortarmq_shard::{SettleItem, SettleKind};
 use mortarmq_storage::MemoryDisk;
 use mortarmq_types::{ConnectionId, DeliveryId, Partition, Seq};
@@ -166,4 +166,26 @@ fn p4_a_member_that_joined_just_before_a_crash_is_lost_in_time() {
     assert_eq!(members(&rig), 1);
     rig.pass(11_000).expect("no crash");
     assert_eq!(members(&rig), 0, "its session time was 10 s");
+}
+
+#[test]
+fn p10_one_commit_index_has_one_epoch_also_after_a_start_that_applies_no_command() {
+    // Answers after a start carried the new leader's epoch with the index of a command of the old one: whoever compares what
+    // clients saw found one index with two epochs.
+    let mut rig = rig();
+    let topic = rig.declare("orders", 1).expect("no crash");
+    let replies = rig.ask(CONNECTION, vec![publish(topic, 9, 1..2, b"")]).expect("no crash");
+    let before = replies[0].position;
+    let options = RigOptions { now: rig.now, ..RigOptions::default() };
+    let mut rig = Rig::start(&rig.disk.after_power_loss(5), options).expect("a clean journal");
+    rig.connect(CONNECTION);
+    let scrape = rig.query(Query::Stats { topic: None }).expect("no crash");
+    let Ok(QueryAnswer::Stats(view)) = scrape.result else { panic!("stats") };
+    assert_eq!(
+        (scrape.position, view.commit_index, view.epoch),
+        (before, before.commit_index.get(), before.epoch.get())
+    );
+    let replies = rig.ask(CONNECTION, vec![publish(topic, 9, 2..3, b"")]).expect("no crash");
+    let after = replies[0].position;
+    assert!(after.epoch > before.epoch && after.commit_index > before.commit_index, "{before:?}, then {after:?}");
 }

@@ -6,19 +6,18 @@ use crate::command::{STEPS_MAX, Stamp};
 use crate::effect::Effect;
 use crate::state::State;
 use mortarmq_delivery::PathPartition;
-use mortarmq_types::{Epoch, MemberId, Partition, PathId};
+use mortarmq_types::{MemberId, Partition, PathId};
 
 /// Moves the shard's clock to the stamp and says how the stamp took effect.
 ///
 /// A stamp never moves the clock back, and a gap is never longer than the time it lies in: leases are only ever
 /// lengthened by a stamp, never shortened (P5).
-pub(super) fn advance(state: &mut State, stamp: Stamp, epoch: Epoch) -> Stamp {
+pub(super) fn advance(state: &mut State, stamp: Stamp) -> Stamp {
     let time = stamp.time.max(state.time);
     let gap_ms = stamp.gap_ms.min(time.since_ms(state.time));
     state.time = time;
     state.gaps_ms += gap_ms;
     state.wall = stamp.wall;
-    state.epoch = epoch.max(state.epoch);
     if gap_ms > 0 {
         state.retime_all();
     }

@@ -78,10 +78,12 @@ impl Shard {
         let mut batch = Batch::open(batch)?;
         let mut applied = Applied { first_index: self.state.commit_index.next(), ..Applied::default() };
         applied.outcomes.reserve((batch.left as usize).min(64 * 1024));
-        applied.stamp = due::advance(&mut self.state, batch.stamp, epoch);
+        applied.stamp = due::advance(&mut self.state, batch.stamp);
         due::end_due(&mut self.state, &mut applied.effects);
         while let Some(command) = batch.next_command()? {
+            // Together: a batch without commands takes no index, so it leaves the term of the last one as it is.
             self.state.commit_index = self.state.commit_index.next();
+            self.state.epoch = epoch.max(self.state.epoch);
             let outcome = run(&mut self.state, command, &mut applied.effects);
             applied.outcomes.push(outcome);
         }

@@ -3,7 +3,7 @@
 //! | field | bytes | meaning, unit | guards against |
 //! |---|---|---|---|
 //! | commit_index | 8 | the last applied command | a command applied twice or never (P10) |
-//! | epoch | 8 | the leader's term of the last batch | a term that goes back (P10) |
+//! | epoch | 8 | the leader's term of the last command | a term that goes back (P10) |
 //! | time | 8 | cluster time, ms | time that goes back: leases that run too long |
 //! | wall | 8 | the leader's wall clock, ms since 1970, for display | |
 //! | gaps | 8 | sum of all gaps, ms, at most `time` | leases ended by an outage (P5) |

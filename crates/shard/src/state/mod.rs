@@ -62,7 +62,7 @@ pub const PATH_PARTITIONS_MAX: usize = 262_144;
 pub struct State {
     /// The last applied command.
     pub commit_index: CommitIndex,
-    /// The term of the last applied batch.
+    /// The term of the last applied command.
     pub epoch: Epoch,
     /// The stamp of the last applied batch.
     pub time: ClusterTime,
