@@ -67,15 +67,17 @@ impl<'a> Case<'a> {
     }
 
     fn add_delivery(&mut self, delivery: &'a Delivery) {
-        let is_ambiguous = self.is_ambiguous;
+        // Among the dead letters one message stands as often as it died: on several paths, or again after a redrive.
+        let is_letter = delivery.origin.is_some() || self.context.path(delivery.path).is_dead_letters;
+        let may_be_several = self.is_ambiguous || is_letter;
         let found = self
             .pairs
             .iter_mut()
-            .find(|pair| pair.path == delivery.path && (!is_ambiguous || pair.position() == delivery.position));
+            .find(|pair| pair.path == delivery.path && (!may_be_several || pair.position() == delivery.position));
         let pair = match found {
             Some(pair) => pair,
             None => {
-                let is_one = !is_ambiguous || delivery.position.is_some();
+                let is_one = !may_be_several || delivery.position.is_some();
                 self.push_pair(delivery.path, is_one)
             }
         };
