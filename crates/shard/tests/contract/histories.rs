@@ -274,6 +274,10 @@ fn steps(seed: u64, ops: &[u64]) -> Vec<Step> {
             let gone = Step { advance: Advance::NextDue { before_ms: 0 }, gap_ms: 0, image: false, ops: Vec::new() };
             vec![at_once(Op::abandon(random.next())), later, gone]
         }
+        22 => {
+            let [pull, again] = Op::pulled_twice(random.next());
+            vec![at_once(vec![pull]), Step { advance, gap_ms, image, ops: vec![again] }]
+        }
         0 | 23 => vec![Step { advance, gap_ms, image, ops: Op::back_twice(random.next()) }],
         1 => Op::back_from_death(random.next()).into_iter().map(at_once).collect(),
         _ => vec![Step { advance, gap_ms, image, ops: ops.iter().map(|seed| Op::of(*seed)).collect() }],

@@ -160,6 +160,19 @@ impl Op {
         vec![vec![deliver(20)], vec![die], vec![deliver(random.one_of(&[1, 3, 20]))], back]
     }
 
+    /// A pull whose answer was lost, asked for again with its number.
+    pub(crate) fn pulled_twice(seed: u64) -> [Self; 2] {
+        let random = &mut Random::of(seed);
+        let member = random.below(1 << 20);
+        let pull_id = random.below(1 << 10);
+        [0, 1].map(|_| Self::Deliver {
+            member,
+            grant: Grant::Pull { node_incarnation: 1, pull_id, max_bytes: 0 },
+            messages: 3,
+            stretch: 2,
+        })
+    }
+
     /// A message under a key, and the same key once more at the edge of its window: in it or out of it.
     pub(crate) fn twice_under_a_key(seed: u64) -> [Self; 2] {
         let random = &mut Random::of(seed);
