@@ -187,23 +187,23 @@ fn applied((mut leader, bytes): (Leader, Bytes)) -> (Leader, Applied) {
 }
 
 #[library_benchmark]
-#[bench::without_keys(args = (publishes(false)), config = limit(137_304))]
-#[bench::with_keys(args = (publishes(true)), config = limit(137_051))]
+#[bench::without_keys(args = (publishes(false)), config = limit(137_555))]
+#[bench::with_keys(args = (publishes(true)), config = limit(137_302))]
 fn apply_64_publishes(given: (Leader, Bytes)) -> (Leader, Applied) {
     applied(given)
 }
 
 #[library_benchmark]
-#[bench::without_keys(args = (deliveries(false)), config = limit(236_695))]
-#[bench::with_keys(args = (deliveries(true)), config = limit(364_965))]
+#[bench::without_keys(args = (deliveries(false)), config = limit(269_004))]
+#[bench::with_keys(args = (deliveries(true)), config = limit(446_623))]
 fn apply_deliver_of_64(given: (Leader, Bytes)) -> (Leader, Applied) {
     applied(given)
 }
 
 #[library_benchmark]
-#[bench::in_ranges(args = (settles(false, true)), config = limit(248_427))]
-#[bench::one_by_one(args = (settles(false, false)), config = limit(334_745))]
-#[bench::with_keys(args = (settles(true, false)), config = limit(439_539))]
+#[bench::in_ranges(args = (settles(false, true)), config = limit(230_570))]
+#[bench::one_by_one(args = (settles(false, false)), config = limit(316_530))]
+#[bench::with_keys(args = (settles(true, false)), config = limit(470_859))]
 fn apply_settle_of_64(given: (Leader, Bytes)) -> (Leader, Applied) {
     applied(given)
 }
