@@ -8,9 +8,13 @@ use support::run;
 fn demo_kills_a_node_and_its_books_balance() {
     let done = run(&["demo"]);
     assert_eq!(done.code, Some(0), "{}{}", done.stdout, done.stderr);
-    for part in
-        ["published 2,000 messages", "kill -9", "recovered 2,000 messages", "2,000 confirmed, 2,000 acked once each"]
-    {
+    for part in [
+        "published 2,000 messages",
+        "kill -9",
+        "recovered 2,000 messages",
+        "2,000 confirmed, 2,000 acked once each",
+        "\nverdict: OK\n",
+    ] {
         assert!(done.stderr.contains(part), "{part:?} is not in:\n{}", done.stderr);
     }
     assert!(done.stdout.contains("orders\tbilling\t2000\t2000\t0\t0\t0\t0\n"), "{}", done.stdout);

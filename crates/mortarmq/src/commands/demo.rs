@@ -1,21 +1,25 @@
-//! `demo`: publishes, consumes, kills the node in the middle, and shows that the books still balance.
+//! `demo`: publishes, consumes, kills the node in the middle, shows that the books still balance, and has what its clients
+//! saw judged.
 //!
 //! It says what it does while it does it, on stderr; the rows of the balance and of a trace go to stdout.
 
 mod books;
+mod history;
 mod load;
 
 use std::time::{Duration, Instant};
 
+use mortarmq_check::{AsText, Verdict};
 use mortarmq_client::TopicOptions;
 
 use self::books::Books;
+use self::history::History;
 use super::{balance, trace};
 use crate::admin::Admin;
 use crate::child_node::ChildNode;
 use crate::errors::Failure;
 use crate::output::{RowArgs, grouped, note};
-use crate::session::{self, ServerArgs};
+use crate::session;
 
 /// Kill a node in the middle of its work and see that nothing is lost
 ///
@@ -42,14 +46,15 @@ async fn demo(rows: RowArgs) -> Result<(), Failure> {
     let mut node = ChildNode::start(&folder.path().join("data"))?;
     note(format_args!("started a node in {} (process {}, {})", folder.path().display(), node.pid(), node.client));
     let mut books = Books::default();
-    before_the_kill(&mut node, &mut books).await?;
-    after_the_kill(&node, &mut books).await?;
-    conclude(&node, &books, rows)
+    let history = History::begin(folder.path())?;
+    before_the_kill(&mut node, &mut books, &history).await?;
+    after_the_kill(&node, &mut books, &history).await?;
+    conclude(&node, &books, history, rows)
 }
 
 /// Publishes everything, consumes half, and kills the node while the consumer holds messages.
-async fn before_the_kill(node: &mut ChildNode, books: &mut Books) -> Result<(), Failure> {
-    let client = ServerArgs::at(&node.client).connect().await?;
+async fn before_the_kill(node: &mut ChildNode, books: &mut Books, history: &History) -> Result<(), Failure> {
+    let client = history.connect(node, "first").await?;
     let declared = client.declare_topic(TOPIC, TopicOptions::partitions(PARTITIONS)).await;
     declared.map_err(|error| session::failure(&error))?;
     note(format_args!("created topic {TOPIC} with {PARTITIONS} partitions"));
@@ -67,17 +72,19 @@ async fn before_the_kill(node: &mut ChildNode, books: &mut Books) -> Result<(), 
     note(format_args!("consumed and acked {acked}; the consumer holds {} more, not acked", held.len()));
 
     note(format_args!("kill -9 {}: the node and its consumer are gone", node.pid()));
+    let killed = History::now_ns();
     node.kill()?;
     // Only now: while the node lives, a consumer that goes would give back what it holds.
     drop((held, consumer, client));
     node.restart()?;
+    history.killed(killed, History::now_ns());
     note(format_args!("started it again (process {}): {}", node.pid(), node.found));
     Ok(())
 }
 
 /// Consumes what is left, also what the lost consumer held.
-async fn after_the_kill(node: &ChildNode, books: &mut Books) -> Result<(), Failure> {
-    let client = ServerArgs::at(&node.client).connect().await?;
+async fn after_the_kill(node: &ChildNode, books: &mut Books, history: &History) -> Result<(), Failure> {
+    let client = history.connect(node, "second").await?;
     let mut consumer = load::subscribe(&client).await?;
     note("consuming the rest; what the lost consumer held comes when its session has run out");
     let started = Instant::now();
@@ -86,14 +93,18 @@ async fn after_the_kill(node: &ChildNode, books: &mut Books) -> Result<(), Failu
     load::ack(&mut consumer, left, books).await?;
     let took = started.elapsed().as_secs_f64();
     note(format_args!("consumed and acked {} in {took:.1} s", grouped(left as u64)));
-    // A message that should not come would come now.
-    let surplus = load::hold(&mut consumer).await?;
-    books.surplus.extend(surplus.iter().map(load::message_id));
-    consumer.close().await.map_err(|error| session::failure(&error))
+    // A message that should not come would come now. Empty twice, the path counts as drained.
+    for _ in 0..2 {
+        let surplus = load::hold(&mut consumer).await?;
+        books.surplus.extend(surplus.iter().map(load::message_id));
+    }
+    consumer.close().await.map_err(|error| session::failure(&error))?;
+    client.close().await;
+    Ok(())
 }
 
-/// Compares what was confirmed with what came, then asks the node for its own books.
-fn conclude(node: &ChildNode, books: &Books, rows: RowArgs) -> Result<(), Failure> {
+/// Compares what was confirmed with what came, asks the node for its own books, and judges what the clients saw.
+fn conclude(node: &ChildNode, books: &Books, history: History, rows: RowArgs) -> Result<(), Failure> {
     let admin = Admin::new(&node.admin_args())?;
     if let Some((partition, sequence)) = books.redelivered {
         note(format_args!("\nmessage {sequence} of partition {partition} came twice; its life says why:"));
@@ -102,11 +113,20 @@ fn conclude(node: &ChildNode, books: &Books, rows: RowArgs) -> Result<(), Failur
     note("\nthe node's books:");
     let balance = balance::Balance::ask(&admin, Some(TOPIC))?;
     balance::print(&balance, rows)?;
-    let faults = books.faults(&balance);
+    let report = history.judge(&balance)?;
+    let mut faults = books.faults(&balance);
+    if report.verdict != Verdict::Ok {
+        faults.push(format!("what the clients saw breaks the contract:\n{}", AsText(&report)));
+    }
     if faults.is_empty() {
         let count = grouped(books.confirmed.len() as u64);
         note(format_args!(
             "\n{count} confirmed, {count} acked once each: none lost, none acked before the kill came again"
+        ));
+        let judged = report.rules.iter().filter(|line| line.judged > 0).count();
+        note(format_args!(
+            "what the clients recorded, judged by {judged} rules (mortarmq check):\nverdict: {}",
+            report.verdict.word()
         ));
         return Ok(());
     }
@@ -118,6 +138,7 @@ fn failed(what: &str) -> Failure {
 }
 
 const TOPIC: &str = "orders";
+const GROUP: &str = "billing";
 const PARTITIONS: u16 = 4;
 const MESSAGES: usize = 2_000;
 /// More than three times what it takes on a slow disk.

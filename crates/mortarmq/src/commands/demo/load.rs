@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use mortarmq_client::{Client, Consumer, ConsumerOptions, Delivery, Message, ProducerOptions};
 
-use super::TOPIC;
 use super::books::{Books, MessageId};
+use super::{GROUP, TOPIC};
 use crate::errors::Failure;
 use crate::session;
 
@@ -30,7 +30,7 @@ pub(super) async fn publish(client: &Client, count: usize, books: &mut Books) ->
 /// A member of the group whose session ends soon after it is lost, so that the demonstration stays short.
 pub(super) async fn subscribe(client: &Client) -> Result<Consumer, Failure> {
     let options = ConsumerOptions { options_json: GROUP_OPTIONS.to_owned(), ..ConsumerOptions::default() };
-    client.consumer(TOPIC, "billing", options).await.map_err(|error| session::failure(&error))
+    client.consumer(TOPIC, GROUP, options).await.map_err(|error| session::failure(&error))
 }
 
 /// Takes and acks so many messages, and waits until each ack is answered.
