@@ -1,7 +1,9 @@
 //! Many connections: idle ones, busy ones, and ten thousand that speak nonsense, slowly or in halves.
 //!
 //! `MORTARMQ_STRANGERS=10000 cargo test --profile ci -p mortarmq-server --test strangers --locked -- --nocapture` is the whole
-//! of it, and judges how long a client waits meanwhile; without it 400 come, and only counts are judged.
+//! of it, and judges how long a client waits meanwhile: 500 come a second (`MORTARMQ_STRANGERS_PER_S`), since strangers who
+//! come as fast as this machine can make them take its processors, whatever the node does. Without it 400 come, and only counts
+//! are judged.
 
 mod support;
 
@@ -67,8 +69,9 @@ struct Tally {
 fn rule_9_strangers_with_garbage_and_half_frames_keep_nobody_from_being_served() {
     // Goal: what strangers send costs the others nothing they notice, and no memory that stays. Method: a client publishes
     // one message after the other, first alone and then while strangers come; each is stored once and in order.
-    let wanted = std::env::var("MORTARMQ_STRANGERS").ok().map(|text| text.parse().expect("a number"));
+    let wanted = number_of("MORTARMQ_STRANGERS");
     let strangers = wanted.unwrap_or(400);
+    let per_s = wanted.map(|_| number_of("MORTARMQ_STRANGERS_PER_S").unwrap_or(500));
     let folder = tempfile::tempdir().expect("a folder");
     let node = Server::start(config(folder.path(), &[("receive-budget-bytes", "32MiB")])).expect("the node starts");
     let address = node.addresses().client;
@@ -76,6 +79,7 @@ fn rule_9_strangers_with_garbage_and_half_frames_keep_nobody_from_being_served()
     let topic = client.declare("orders", "{\"partitions\":1}");
     let mut quiet = publish_for(&mut client, topic, |done| done < 500);
     let before = resident_bytes();
+    let begun = Instant::now();
     let (is_over, tally, next) = (AtomicBool::new(false), Tally::default(), AtomicUsize::new(0));
     let mut noisy = std::thread::scope(|scope| {
         let senders: Vec<_> = (0..SENDERS)
@@ -86,6 +90,10 @@ fn rule_9_strangers_with_garbage_and_half_frames_keep_nobody_from_being_served()
                         let number = next.fetch_add(1, Ordering::Relaxed);
                         if number >= strangers {
                             break;
+                        }
+                        if let Some(per_s) = per_s {
+                            let due = begun + Duration::from_secs_f64(number as f64 / per_s as f64);
+                            std::thread::sleep(due.saturating_duration_since(Instant::now()));
                         }
                         held.extend(visit(address, number as u64, &tally));
                         if held.len() >= HELD_MAX {
@@ -121,6 +129,10 @@ fn rule_9_strangers_with_garbage_and_half_frames_keep_nobody_from_being_served()
         assert!(p99_noisy < 2 * p99_quiet, "{p99_noisy:?} is not below twice {p99_quiet:?}");
     }
     node.stop();
+}
+
+fn number_of(variable: &str) -> Option<usize> {
+    std::env::var(variable).ok().map(|text| text.parse().expect("a number"))
 }
 
 /// Publishes one after the other for as long as `goes_on` says; how long each took.
