@@ -13,8 +13,10 @@ struct Seen {
     ops: BTreeMap<String, u64>,
     published: BTreeSet<String>,
     delivered: BTreeMap<String, BTreeSet<String>>,
-    /// Messages by path: acked for certain, acked or perhaps.
-    acked: BTreeMap<String, [BTreeSet<String>; 2]>,
+    /// Where a delivery's message stands on its path. One message stands among the dead letters as often as it died.
+    places: BTreeMap<(String, u64), (u32, u64)>,
+    /// Acks that were not refused: path, delivery, and whether it was confirmed.
+    acks: Vec<(String, u64, bool)>,
     end: BTreeMap<String, Counters>,
 }
 
@@ -48,17 +50,16 @@ impl Seen {
                 let given = [deliver.commit, deliver.epoch, deliver.seq, deliver.delivery_id, deliver.lease_ms];
                 let is_whole = given.iter().all(Option::is_some) && deliver.hash.is_some() && deliver.attempt.is_some();
                 assert!(is_whole, "{deliver:?}");
+                let place = deliver.partition.zip(deliver.seq).expect("a delivery says where its message stands");
+                self.places.insert((deliver.path.to_string(), deliver.delivery_id.expect("looked at above")), place);
                 self.delivered.entry(deliver.path.to_string()).or_default().insert(deliver.msg.to_string());
                 format!("deliver {}", deliver.cause.expect("the broker says why"))
             }
             Record::Ack(ack) => {
-                let [sure, perhaps] = self.acked.entry(ack.path.to_string()).or_default();
-                if ack.outcome == Outcome::Ok {
-                    assert!(ack.commit.is_some(), "{ack:?}");
-                    sure.insert(ack.msg.to_string());
-                }
+                assert!(ack.outcome != Outcome::Ok || ack.commit.is_some(), "{ack:?}");
                 if ack.outcome != Outcome::Refused {
-                    perhaps.insert(ack.msg.to_string());
+                    let delivery = ack.delivery_id.expect("an ack names its delivery");
+                    self.acks.push((ack.path.to_string(), delivery, ack.outcome == Outcome::Ok));
                 }
                 format!("ack {}", ack.outcome)
             }
@@ -85,6 +86,13 @@ impl Seen {
             Record::Run(_) | Record::Pull(_) => record.op().to_owned(),
         };
         *self.ops.entry(name).or_default() += 1;
+    }
+
+    /// How many messages of a path were acked, for certain or perhaps.
+    fn acked(&self, path: &str, is_certain: bool) -> u64 {
+        let acks = self.acks.iter().filter(|(on, _, is_confirmed)| on == path && (*is_confirmed || !is_certain));
+        let places: BTreeSet<_> = acks.map(|(on, delivery, _)| self.places[&(on.clone(), *delivery)]).collect();
+        places.len() as u64
     }
 }
 
@@ -127,8 +135,7 @@ fn a_soak_with_kills_leaves_a_whole_history_whose_books_agree() {
     assert_eq!(seen.end.len(), 3, "two groups and the dead letters");
     for (path, counters) in &seen.end {
         assert!(counters.balances() && counters.depth == 0, "P9: {path}: {counters:?}");
-        let [sure, perhaps] = &seen.acked[path];
-        let bounds = sure.len() as u64..=perhaps.len() as u64;
+        let bounds = seen.acked(path, true)..=seen.acked(path, false);
         assert!(bounds.contains(&counters.delivered), "P6, P9: {path}: {counters:?}, acked {bounds:?}");
         if path.starts_with("$dlq.") {
             continue;
