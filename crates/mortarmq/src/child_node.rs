@@ -1,6 +1,7 @@
 //! A server of this binary as a child process: a node, for `bench` and `demo`, started in a folder, killed, started again;
 //! and what `bench` measures it against.
 
+use std::borrow::Cow;
 use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -8,6 +9,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::mpsc;
 use std::time::Duration;
 
+use mortarmq_history::{Fault, Record};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::admin::AdminArgs;
@@ -71,6 +73,15 @@ impl ChildNode {
         };
         node.wait_until_ready(stdout, &log)?;
         Ok(node)
+    }
+
+    /// A kill as a history records it, from the signal to the node being back.
+    ///
+    /// # Units
+    /// Nanoseconds of the history's clock.
+    pub(crate) fn killed(call_ns: u64, ret_ns: u64) -> Record<'static> {
+        let (kind, node) = (Cow::Borrowed("kill"), Some(Cow::Borrowed("0")));
+        Record::Fault(Fault { kind, node, call: call_ns, ret: Some(ret_ns) })
     }
 
     /// Ends it as a crash does: SIGKILL, no chance to write anything.

@@ -1,5 +1,6 @@
 //! `balance [TOPIC]`: the books of every path, at one commit index (P9).
 
+use mortarmq_history::{Balance as EndBalance, Counters, End, Record};
 use serde::Deserialize;
 
 use crate::admin::{Admin, AdminArgs, Route};
@@ -71,6 +72,17 @@ impl Books {
         // Counters of different paths cannot be so far apart; a broken answer must not look balanced.
         i64::try_from(difference).unwrap_or(i64::MAX)
     }
+
+    /// As a history has them.
+    pub(crate) const fn counters(&self) -> Counters {
+        Counters {
+            produced: self.produced,
+            delivered: self.delivered,
+            dropped: self.dropped,
+            dlq: self.dlq,
+            depth: self.depth,
+        }
+    }
 }
 
 impl Balance {
@@ -86,6 +98,18 @@ impl Balance {
     /// How many paths do not balance.
     pub(crate) fn unbalanced(&self) -> usize {
         self.paths.iter().filter(|books| books.difference() != 0).count()
+    }
+
+    /// The end of a history whose paths were all read until they were empty.
+    ///
+    /// # Units
+    /// `at_ns` is of the history's clock.
+    pub(crate) fn end(&self, at_ns: u64) -> Record<'static> {
+        let balance = self.paths.iter().map(|books| EndBalance {
+            path: format!("{}/{}", books.topic, books.group).into(),
+            counters: books.counters(),
+        });
+        Record::End(End { at: at_ns, drained: true, balance: balance.collect() })
     }
 
     /// The line below the rows.

@@ -10,7 +10,7 @@ mod load;
 use std::time::{Duration, Instant};
 
 use mortarmq_check::{AsText, Verdict};
-use mortarmq_client::TopicOptions;
+use mortarmq_client::{Recording, TopicOptions};
 
 use self::books::Books;
 use self::history::History;
@@ -72,12 +72,12 @@ async fn before_the_kill(node: &mut ChildNode, books: &mut Books, history: &Hist
     note(format_args!("consumed and acked {acked}; the consumer holds {} more, not acked", held.len()));
 
     note(format_args!("kill -9 {}: the node and its consumer are gone", node.pid()));
-    let killed = History::now_ns();
+    let killed = Recording::now_ns();
     node.kill()?;
     // Only now: while the node lives, a consumer that goes would give back what it holds.
     drop((held, consumer, client));
     node.restart()?;
-    history.killed(killed, History::now_ns());
+    history.killed(killed, Recording::now_ns());
     note(format_args!("started it again (process {}): {}", node.pid(), node.found));
     Ok(())
 }

@@ -5,9 +5,7 @@ use std::path::{Path, PathBuf};
 
 use mortarmq_check::{Report, check};
 use mortarmq_client::{Client, ClientOptions, Recording};
-use mortarmq_history::{
-    Balance as EndBalance, Counters, End, Fault, Limits, Order, PathInfo, Reader, Record, Recorder, Run,
-};
+use mortarmq_history::{Limits, Order, PathInfo, Reader, Record, Recorder, Run};
 
 use super::{GROUP, TOPIC};
 use crate::child_node::ChildNode;
@@ -56,30 +54,14 @@ impl History {
         Client::connect(options).await.map_err(|error| session::failure(&error))
     }
 
-    /// Now, by the history's clock.
-    pub(super) fn now_ns() -> u64 {
-        Recording::now_ns()
-    }
-
-    /// The node was killed at one moment and back at another.
-    pub(super) fn killed(&self, call: u64, ret: u64) {
-        let (kind, node) = (Cow::Borrowed("kill"), Some(Cow::Borrowed("0")));
-        self.recorder.record(&Record::Fault(Fault { kind, node, call, ret: Some(ret) }));
+    /// Notes that the node was killed at one moment and back at another.
+    pub(super) fn killed(&self, call_ns: u64, ret_ns: u64) {
+        self.recorder.record(&ChildNode::killed(call_ns, ret_ns));
     }
 
     /// Ends it with the node's books, and judges it.
     pub(super) fn judge(self, balance: &Balance) -> Result<Report, Failure> {
-        let books = balance.paths.iter().map(|books| EndBalance {
-            path: format!("{}/{}", books.topic, books.group).into(),
-            counters: Counters {
-                produced: books.produced,
-                delivered: books.delivered,
-                dropped: books.dropped,
-                dlq: books.dlq,
-                depth: books.depth,
-            },
-        });
-        self.recorder.record(&Record::End(End { at: Self::now_ns(), drained: true, balance: books.collect() }));
+        self.recorder.record(&balance.end(Recording::now_ns()));
         self.recorder.finish().map_err(|error| unwritten(&error))?;
         let files = [self.file.clone()];
         let open = || Reader::open(&files, Limits::default());

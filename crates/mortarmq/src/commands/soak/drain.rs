@@ -3,7 +3,6 @@
 use std::time::{Duration, Instant};
 
 use mortarmq_client::{ConsumerOptions, PullOptions};
-use mortarmq_history::{Balance as EndBalance, End, Record};
 use tokio::task::JoinSet;
 
 use super::ground::{DLQ_GROUP, GROUPS, Ground};
@@ -48,18 +47,7 @@ pub(super) async fn run(ground: &Ground, rows: RowArgs) -> Result<(), Failure> {
     empty(ground, &ground.dlq, DLQ_GROUP, options).await?;
 
     let books = operate::books(ground)?;
-    ground.recorder.record(&Record::End(End {
-        at: Ground::now_ns(),
-        drained: true,
-        balance: books
-            .paths
-            .iter()
-            .map(|books| EndBalance {
-                path: format!("{}/{}", books.topic, books.group).into(),
-                counters: operate::counters(books),
-            })
-            .collect(),
-    }));
+    ground.recorder.record(&books.end(Ground::now_ns()));
     balance::print(&books, rows)?;
     let left: u64 = books.paths.iter().map(|books| books.depth).sum();
     if left > 0 {

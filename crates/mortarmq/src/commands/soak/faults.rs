@@ -1,13 +1,12 @@
 //! What goes wrong on purpose: the node is killed, consumers die.
 
-use std::borrow::Cow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use mortarmq_history::{Fault, Record, Recorder};
+use mortarmq_history::Recorder;
 
 use super::chance::Chance;
 use super::consume::{Style, next};
@@ -57,8 +56,7 @@ fn kill(node: &mut ChildNode, recorder: &Recorder, chance: &mut Chance) -> Resul
     node.kill()?;
     std::thread::sleep(chance.ms(1, 400));
     node.restart_in_place()?;
-    let (kind, node) = (Cow::Borrowed("kill"), Some(Cow::Borrowed("0")));
-    recorder.record(&Record::Fault(Fault { kind, node, call, ret: Some(Ground::now_ns()) }));
+    recorder.record(&ChildNode::killed(call, Ground::now_ns()));
     Ok(())
 }
 

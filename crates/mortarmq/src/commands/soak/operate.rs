@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::time::Duration;
 
-use mortarmq_history::{Counters, Operate, OperateKind, Outcome, Record, Scrape};
+use mortarmq_history::{Operate, OperateKind, Outcome, Record, Scrape};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -33,7 +33,7 @@ pub(super) fn record_scrape(ground: &Ground, balance: &Balance, call: u64, ret: 
             ret: Some(ret),
             commit: Some(balance.commit_index),
             epoch: Some(balance.epoch),
-            counters: counters(books),
+            counters: books.counters(),
             stale: false,
         }));
     }
@@ -41,16 +41,6 @@ pub(super) fn record_scrape(ground: &Ground, balance: &Balance, call: u64, ret: 
 
 pub(super) fn is_ours(ground: &Ground, books: &Books) -> bool {
     books.topic == *ground.topic || books.topic == *ground.dlq
-}
-
-pub(super) const fn counters(books: &Books) -> Counters {
-    Counters {
-        produced: books.produced,
-        delivered: books.delivered,
-        dropped: books.dropped,
-        dlq: books.dlq,
-        depth: books.depth,
-    }
 }
 
 /// Redrives again and again, and purges one path in the middle.
