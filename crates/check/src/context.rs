@@ -127,8 +127,20 @@ pub(crate) struct Context {
     pub is_complete: bool,
     /// The delivery ids of each path.
     ids: HashMap<Name, RoaringTreemap>,
-    /// Deliveries of keyed messages that no ack ended, by what one Deliver has in common: the lowest sequence of each.
-    failed: HashMap<u64, u64>,
+    /// Deliveries of keyed messages that no ack ended, by what one Deliver has in common.
+    failed: HashMap<u64, Failed>,
+    /// By the number of the client's name: when the last delivery reached it.
+    heard: Vec<u64>,
+}
+
+/// What failed of one Deliver's messages of a key.
+#[derive(Debug, Clone, Copy)]
+struct Failed {
+    /// The lowest sequence; 0 where one is not known.
+    lowest: u64,
+    msg: MsgId,
+    /// Whether this message is the only one.
+    is_alone: bool,
 }
 
 impl Context {
@@ -212,6 +224,12 @@ impl Context {
         !self.operates.is_empty()
     }
 
+    /// Whether a consumer may have died, and its session ended, without a record: nobody wrote down what became of any.
+    /// Narad has no sessions.
+    pub(crate) fn has_silent_deaths(&self) -> bool {
+        !self.has_operates() && self.options.contract != Contract::Narad
+    }
+
     /// The acts of a kind, not refused, that may concern this message on this path.
     pub(crate) fn operates(&self, kind: OperateKind, path: Name, msg: MsgId) -> impl Iterator<Item = &Operate> {
         let own = self.operates_of_msg.get(&msg).map_or(&[][..], Vec::as_slice);
@@ -257,20 +275,37 @@ impl Context {
         self.ids.get(&path).is_some_and(|ids| ids.contains(id))
     }
 
-    /// Remembers a delivery of a keyed message that no ack ended.
-    pub(crate) fn add_failed(&mut self, key: u64, delivery: &Delivery) {
+    /// Remembers a delivery of a keyed message that certainly no ack ended, or perhaps none.
+    pub(crate) fn add_failed(&mut self, key: u64, msg: MsgId, delivery: &Delivery) {
         let seq = delivery.position.map_or(0, |(_, seq)| seq);
         for deliver in same_deliver_as_known(key, delivery) {
-            let lowest = self.failed.entry(deliver).or_insert(seq);
-            *lowest = seq.min(*lowest);
+            let known = self.failed.entry(deliver).or_insert(Failed { lowest: seq, msg, is_alone: true });
+            known.lowest = seq.min(known.lowest);
+            known.is_alone &= known.msg == msg;
         }
     }
 
-    /// Whether an earlier message of the key, given by the same Deliver, may have failed.
-    pub(crate) fn has_failed_before(&self, key: u64, delivery: &Delivery) -> bool {
-        let seq = delivery.position.map_or(u64::MAX, |(_, seq)| seq);
-        let lowest = same_deliver_as_asked(key, delivery).into_iter().filter_map(|deliver| self.failed.get(&deliver));
-        lowest.min().is_some_and(|lowest| *lowest < seq)
+    /// Whether an earlier message of the key, given by the same Deliver, may have failed; without sequences, another one.
+    pub(crate) fn has_failed_before(&self, key: u64, msg: MsgId, delivery: &Delivery) -> bool {
+        let failed = same_deliver_as_asked(key, delivery).into_iter().filter_map(|deliver| self.failed.get(&deliver));
+        failed.into_iter().any(|failed| match delivery.position {
+            Some((_, seq)) => failed.lowest < seq,
+            None => failed.msg != msg || !failed.is_alone,
+        })
+    }
+
+    /// A delivery reached a client.
+    pub(crate) fn heard(&mut self, delivery: &Delivery) {
+        let index = delivery.client as usize;
+        if self.heard.len() <= index {
+            self.heard.resize(index + 1, 0);
+        }
+        self.heard[index] = self.heard[index].max(delivery.span.moment());
+    }
+
+    /// When the last delivery reached a client.
+    pub(crate) fn last_heard(&self, client: Name) -> u64 {
+        self.heard.get(client as usize).copied().unwrap_or(0)
     }
 
     /// The counters of a path at the end, if the end record has them.
