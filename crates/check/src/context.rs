@@ -114,7 +114,8 @@ pub(crate) struct Context {
     pub options: Options,
     /// By the number of the path's name.
     paths: Vec<PathInfo>,
-    by_topic: HashMap<Name, Vec<Name>>,
+    /// By the number of the topic's name.
+    by_topic: Vec<Vec<Name>>,
     /// Whether a run record was read.
     pub has_run: bool,
     operates: Vec<Operate>,
@@ -129,7 +130,7 @@ pub(crate) struct Context {
     ids: HashMap<Name, RoaringTreemap>,
     /// Deliveries of keyed messages that no ack ended, by what one Deliver has in common.
     failed: HashMap<u64, Failed>,
-    /// By the number of the client's name: when the last delivery reached it.
+    /// By the number of the client's name: when a consumer last asked for something.
     heard: Vec<u64>,
 }
 
@@ -182,7 +183,7 @@ impl Context {
 
     /// The paths that owe the messages published to a topic, if a run record named any.
     pub(crate) fn paths_of(&self, topic: Name) -> impl Iterator<Item = Name> {
-        self.by_topic.get(&topic).map_or(&[][..], Vec::as_slice).iter().copied()
+        self.by_topic.get(topic as usize).map_or(&[][..], Vec::as_slice).iter().copied()
     }
 
     /// Without a run record the paths of a topic are those on which one of its messages was delivered.
@@ -191,22 +192,30 @@ impl Context {
             return;
         }
         self.path_mut(path).inferred.push(topic);
-        self.by_topic.entry(topic).or_default().push(path);
+        self.path_of_topic(topic, path);
     }
 
     /// Puts together what run records say of all paths. Called after each.
     pub(crate) fn connect_paths(&mut self) {
         self.by_topic.clear();
-        for (index, info) in self.paths.iter().enumerate().filter(|(_, info)| info.is_named) {
+        let mut owed: Vec<(Name, Name)> = Vec::new();
+        for (path, info) in self.named_paths() {
             let own = if info.sources.is_empty() { info.topic.as_slice() } else { &info.sources };
-            for topic in own {
-                self.by_topic.entry(*topic).or_default().push(index as Name);
-            }
+            owed.extend(own.iter().map(|topic| (*topic, path)));
         }
+        owed.into_iter().for_each(|(topic, path)| self.path_of_topic(topic, path));
         let topics: Vec<Name> = self.named_paths().filter_map(|(_, info)| info.dlq).collect();
         for info in &mut self.paths {
             info.is_dead_letters = info.topic.is_some_and(|topic| topics.contains(&topic));
         }
+    }
+
+    fn path_of_topic(&mut self, topic: Name, path: Name) {
+        let index = topic as usize;
+        if self.by_topic.len() <= index {
+            self.by_topic.resize_with(index + 1, Vec::new);
+        }
+        self.by_topic[index].push(path);
     }
 
     /// Adds an operator's act.
@@ -294,16 +303,16 @@ impl Context {
         })
     }
 
-    /// A delivery reached a client.
-    pub(crate) fn heard(&mut self, delivery: &Delivery) {
-        let index = delivery.client as usize;
+    /// A client asked for something: then it was alive. What reached it may have been under way when it died.
+    pub(crate) fn heard(&mut self, client: Name, call: u64) {
+        let index = client as usize;
         if self.heard.len() <= index {
             self.heard.resize(index + 1, 0);
         }
-        self.heard[index] = self.heard[index].max(delivery.span.moment());
+        self.heard[index] = self.heard[index].max(call);
     }
 
-    /// When the last delivery reached a client.
+    /// When a client last asked for something.
     pub(crate) fn last_heard(&self, client: Name) -> u64 {
         self.heard.get(client as usize).copied().unwrap_or(0)
     }

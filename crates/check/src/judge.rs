@@ -99,11 +99,16 @@ impl Judge {
         let Content::Operation(operation) = item.content else { return };
         let msg = item.msg.expect("an operation is about a message");
         self.counts.add(&operation);
-        if let Operation::Delivery(delivery) = &operation {
-            self.context.path_mut(delivery.path).learn(delivery);
-            self.context.heard(delivery);
+        match &operation {
+            Operation::Publish(_) => {}
+            Operation::Delivery(delivery) => {
+                self.context.path_mut(delivery.path).learn(delivery);
+                self.context.heard(delivery.client, delivery.span.call);
+            }
+            Operation::Settle(settle) => self.context.heard(settle.client, settle.span.call),
         }
-        if self.forgotten.contains(&msg) {
+        // Nearly always it is open: only then the many forgotten ones need not be looked at.
+        if !self.open.contains_key(&msg) && self.forgotten.contains(&msg) {
             self.take_again(msg, &operation);
             return;
         }
@@ -162,8 +167,9 @@ impl Judge {
             Operation::Settle(_) => {}
         }
         let at = operation.location();
+        let may_finish = !message.is_queued && Message::may_be_finished_by(&operation);
         message.operations.push(operation);
-        if !message.is_queued && message.is_finished(&self.context) {
+        if may_finish && message.is_finished(&self.context) {
             message.is_queued = true;
             self.finished.push_back(msg);
         }

@@ -221,4 +221,4 @@ impl Given {
 }
 
 /// A key's messages are looked at when there are so many: often enough to keep few, seldom enough to cost little.
-const FOLDED_AT: usize = 64;
+const FOLDED_AT: usize = 32;

@@ -84,7 +84,7 @@ fn operations(random: &mut Random) -> Vec<Operation> {
             _ => Outcome::Ok,
         };
         let delivery_id = (random.below(5) > 0).then(|| 1 + random.below(deliveries));
-        let settle = Settle { span, outcome, kind, path: PATH, delivery_id, txn: None, at: place() };
+        let settle = Settle { span, outcome, kind, path: PATH, client: 2, delivery_id, txn: None, at: place() };
         operations.push(Operation::Settle(settle));
     }
     operations
