@@ -13,6 +13,7 @@
 
 mod acts;
 mod admit;
+mod ages;
 mod changes;
 mod clock;
 mod commit;
