@@ -12,6 +12,7 @@ use mortarmq_shard::Shard;
 use mortarmq_storage::{Clock, HardState, JournalBatch};
 use mortarmq_types::{ConnectionId, Epoch, MonotonicTime, PathId, Position};
 
+use crate::ages::Ages;
 use crate::clock::ClusterClock;
 use crate::config::{NodeConfig, Now};
 use crate::connections::Connections;
@@ -81,6 +82,7 @@ pub struct Node {
     pub(crate) checkpoints: Checkpoints,
     pub(crate) disk: DiskState,
     pub(crate) retention: Retaining,
+    pub(crate) ages: Ages,
 }
 
 /// A request that waits for room in a batch.
@@ -153,6 +155,7 @@ impl Node {
             checkpoints,
             disk: DiskState::default(),
             retention: Retaining::default(),
+            ages: Ages::default(),
         }
     }
 
@@ -177,6 +180,13 @@ impl Node {
             self.pulls.remove(id);
         }
         self.sends.drop_connection(connection);
+    }
+
+    /// A connection asks nothing more and closes once it is answered: its pulls wait no longer. Nobody may be left to take
+    /// what would come later.
+    pub fn handle_no_more_requests(&mut self, now: Now, connection: ConnectionId) {
+        self.turn(now);
+        self.pulls.wait_no_longer(connection, now.monotonic);
     }
 
     /// Requests of a connection, in the order in which they came.

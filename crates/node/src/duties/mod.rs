@@ -28,5 +28,6 @@ impl Node {
         self.answer_overdue(now);
         self.want_trimmed_files_gone(now);
         self.free_room(now);
+        self.ages.look(self.shard.state(), now.monotonic);
     }
 }

@@ -83,6 +83,18 @@ pub struct GroupStats {
     pub scheduled: u64,
     /// Messages that are held because their record is damaged.
     pub unreadable: u64,
+    /// For how long the message that can be leased and has waited longest has done so; 0 without one.
+    ///
+    /// # Units
+    /// Seconds.
+    #[serde(skip)]
+    pub oldest_ready_s: u64,
+    /// For how long the message that was leased first of those that are leased has been; 0 without one.
+    ///
+    /// # Units
+    /// Seconds.
+    #[serde(skip)]
+    pub oldest_leased_s: u64,
     /// Deliveries after the first by cause; causes without any are left out.
     pub retries_by: BTreeMap<&'static str, u64>,
     /// `active` with members, else `empty`.
@@ -162,6 +174,9 @@ pub(crate) fn group_stats(state: &State, path: &Path) -> GroupStats {
             .map(|(partition, found)| partition.scheduled() + found.delayed(partition))
             .sum(),
         unreadable: path.partitions.iter().map(|partition| partition.unreadable()).sum(),
+        // The state has no clock of its own: whoever has tells them.
+        oldest_ready_s: 0,
+        oldest_leased_s: 0,
         retries_by: Cause::ALL
             .iter()
             .filter(|cause| **cause != Cause::First && retries(**cause) > 0)
