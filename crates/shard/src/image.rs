@@ -37,7 +37,9 @@ pub mod section;
 pub mod topic;
 
 use crate::apply::Shard;
+use crate::state::paths::Paths;
 use crate::state::pins::pins_of;
+use crate::state::timers::ByTopic;
 use crate::state::{PARTITIONS_MAX, PATH_PARTITIONS_MAX, Path, State, Topic, dead_letters_fault};
 use bytes::{BufMut, Bytes, BytesMut};
 use head::Head;
@@ -150,8 +152,9 @@ struct Loading {
     head: Head,
     topics: BTreeMap<TopicIncarnation, Topic>,
     names: BTreeMap<String, TopicIncarnation>,
-    paths: BTreeMap<PathId, Path>,
+    paths: Paths,
     partitions_total: usize,
+    paths_total: usize,
     path_partitions_total: usize,
     /// The live deliveries of all paths.
     live: Vec<DeliveryId>,
@@ -196,6 +199,7 @@ impl Loading {
             return Err(body.wrong("group", id.get()));
         }
         if found.counts(of_topic) {
+            self.paths_total += 1;
             self.path_partitions_total += of_topic.partitions.len();
         }
         if self.path_partitions_total > PATH_PARTITIONS_MAX {
@@ -301,14 +305,16 @@ impl Loading {
             paths: self.paths,
             last_topic: head.last_topic,
             last_path: head.last_path,
-            timers: crate::state::timers::Timers::default(),
-            delays: crate::state::timers::Timers::default(),
+            timers: ByTopic::default(),
+            delays: ByTopic::default(),
             delayed: delayed as u64,
-            idle: crate::state::timers::Timers::default(),
+            idle: ByTopic::default(),
             groups_expired: head.groups_expired,
             ending: head.ending,
             entries: crate::state::entries::Entries::default(),
             partitions_total: self.partitions_total,
+            paths_total: self.paths_total,
+            path_partitions_total: self.path_partitions_total,
             unpinned: BTreeSet::new(),
         };
         state.retime_all();

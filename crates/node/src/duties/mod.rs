@@ -28,5 +28,7 @@ impl Node {
         self.answer_overdue(now);
         self.want_trimmed_files_gone(now);
         self.free_room(now);
+        let gone = self.shard.give_back();
+        self.forget_gone(gone);
     }
 }

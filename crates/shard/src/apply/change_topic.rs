@@ -64,9 +64,7 @@ fn check_room(state: &State, topic: &Topic, added: usize) -> Result<(), Refusal>
     if state.partitions_total + added > PARTITIONS_MAX {
         return Err(Refusal::CatalogQuota { what: "partitions", limit: PARTITIONS_MAX });
     }
-    let counted = state.paths.values().filter(|path| path.counts(&state.topics[&path.topic]));
-    let held: usize = counted.map(|path| path.partitions.len()).sum();
-    if held + added * topic.paths.len() > PATH_PARTITIONS_MAX {
+    if state.path_partitions_total + added * topic.paths.len() > PATH_PARTITIONS_MAX {
         return Err(Refusal::CatalogQuota { what: "partitions of groups", limit: PATH_PARTITIONS_MAX });
     }
     Ok(())
@@ -74,9 +72,11 @@ fn check_room(state: &State, topic: &Topic, added: usize) -> Result<(), Refusal>
 
 fn grow(state: &mut State, id: TopicIncarnation, partitions: usize) {
     let topic = topic_of(&mut state.topics, id).expect("looked up by the caller");
+    let have = topic.partitions.len();
     // All that are new begin as one, as those of a new topic do.
     topic.partitions.resize(partitions, Arc::new(empty_partition(FACTS_MAX)));
     topic.settings.change(&SettingsPatch { values: vec![(Setting::Partitions, partitions as u64)] });
+    state.path_partitions_total += (partitions - have) * topic.counted_paths();
     let paths: Vec<_> = topic.paths.values().copied().collect();
     for path in paths {
         let path = state.path_mut(path).expect("invariant 1: a topic refers to its paths");

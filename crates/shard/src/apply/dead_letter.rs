@@ -48,7 +48,9 @@ pub(super) fn store(
     let facts_before = found.facts.len();
     let fact = Fact { key_hash: ended.key_hash, size_bytes: payload_bytes, expires_at_ms: 0 };
     found.facts.push(seq, fact, has_room);
-    state.entries.count_facts((target, partition), facts_before, found.facts.len());
+    let facts = found.facts.len();
+    topic.facts = topic.facts - facts_before as u64 + facts as u64;
+    state.entries.count_facts((target, partition), facts_before, facts);
     let told = format!("sequence {seq} of {}", topic.name);
     // The record of a redriven message may be gone. Its dead letter is not: nothing that frees it comes before this copy.
     let from = match ended.source {

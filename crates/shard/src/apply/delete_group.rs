@@ -27,6 +27,10 @@ pub(super) fn end(state: &mut State, id: PathId, left: u32, effects: &mut Vec<Ef
     let path = state.paths.get_mut(&id).expect("looked up by the caller");
     let partitions = std::mem::take(&mut path.partitions);
     let (incarnation, group) = (path.topic, path.group.clone());
+    if path.counts(&state.topics[&incarnation]) {
+        state.paths_total -= 1;
+        state.path_partitions_total -= partitions.len();
+    }
     let mut steps = Steps { left, ..Steps::default() };
     let (mut dropped, mut held) = (0, Vec::new());
     for (number, partition) in partitions.into_iter().enumerate() {
@@ -37,11 +41,11 @@ pub(super) fn end(state: &mut State, id: PathId, left: u32, effects: &mut Vec<Ef
         dropped +=
             partition.delete(found.last_seq, &found.facts(), &mut steps.left, &mut steps.moved, &mut steps.ended);
         let number = Partition::from_index(number);
-        state.timers.set((id, number), None);
+        state.timers.set(incarnation, (id, number), None);
         steps.book(state, id, number, effects);
     }
     state.paths.remove(&id);
-    state.idle.set(id, None);
+    state.idle.set(incarnation, id, None);
     let topic = topic_of(&mut state.topics, incarnation).expect("invariant 1: a path's topic exists");
     topic.paths.remove(&group);
     for number in 0..topic.partitions.len() {

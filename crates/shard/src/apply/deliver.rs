@@ -170,7 +170,9 @@ pub(super) fn forget_facts(state: &mut State, incarnation: TopicIncarnation, num
         let facts = &mut topic.partition_mut(number).expect("paths have the partitions of their topic").facts;
         let before = facts.len();
         facts.forget_below(lowest);
-        state.entries.count_facts((incarnation, Partition::from_index(number)), before, facts.len());
+        let after = facts.len();
+        topic.facts = topic.facts - before as u64 + after as u64;
+        state.entries.count_facts((incarnation, Partition::from_index(number)), before, after);
     }
 }
 

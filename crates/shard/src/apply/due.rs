@@ -31,7 +31,7 @@ pub(super) fn end_due(state: &mut State, effects: &mut Vec<Effect>) {
     let mut budget = STEPS_MAX;
     finish_ending(state, &mut budget, effects);
     while budget > 0 {
-        let Some((id, number)) = state.timers.due(state.time) else { break };
+        let Some((_, (id, number))) = state.timers.due(state.time) else { break };
         budget -= 1;
         let path = state.paths.get_mut(&id).expect("invariant 5: timers are removed with their path");
         let found = &state.topics[&path.topic].partitions[number.index()];
@@ -57,7 +57,7 @@ pub(super) fn end_due(state: &mut State, effects: &mut Vec<Effect>) {
 /// Deletes a group that nobody has used for as long as its settings allow: one in a batch at most, as it takes what is left of
 /// its steps. Whoever joins in the same batch comes too late, and makes another group.
 fn expire_idle(state: &mut State, budget: u32, effects: &mut Vec<Effect>) {
-    let Some(id) = state.idle.due(state.time).filter(|_| budget > 0) else { return };
+    let Some((_, id)) = state.idle.due(state.time).filter(|_| budget > 0) else { return };
     let path = &state.paths[&id];
     assert!(path.members.is_empty(), "invariant 9: {id} is used and expires");
     let (topic, group) = (path.topic, path.group.clone());

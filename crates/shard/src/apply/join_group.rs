@@ -44,13 +44,11 @@ fn compare(path: &Path, join: &JoinGroup) -> Result<(), Refusal> {
 }
 
 fn make_path(state: &mut State, join: &JoinGroup) -> Result<PathId, Refusal> {
-    let counted = state.paths.values().filter(|path| path.counts(&state.topics[&path.topic]));
-    let (paths, held) = counted.fold((0, 0), |(paths, held), path| (paths + 1, held + path.partitions.len()));
-    if paths >= PATHS_MAX {
+    if state.paths_total >= PATHS_MAX {
         return Err(Refusal::CatalogQuota { what: "groups", limit: PATHS_MAX });
     }
     let topic = state.topics.get(&join.topic).ok_or(Refusal::UnknownTopic)?;
-    if held + topic.partitions.len() > PATH_PARTITIONS_MAX {
+    if state.path_partitions_total + topic.partitions.len() > PATH_PARTITIONS_MAX {
         return Err(Refusal::CatalogQuota { what: "partitions of groups", limit: PATH_PARTITIONS_MAX });
     }
     let kept = |number: usize| topic.partitions[number].kept.first_seq;
@@ -75,6 +73,10 @@ pub(super) fn insert(
     let (cursor, counted) = (0, vec![0; partitions.len()]);
     let topic = incarnation;
     let path = Path { topic, group, settings, partitions, members, idle_since, cursor, counted, reserved };
+    if path.counts(&state.topics[&incarnation]) {
+        state.paths_total += 1;
+        state.path_partitions_total += path.partitions.len();
+    }
     state.paths.insert(state.last_path, path);
     state.retime_idle(state.last_path);
     state.last_path

@@ -89,7 +89,7 @@ fn raise(
 ) {
     let topic = topic_of(&mut state.topics, id).expect("looked up by the caller");
     let found = topic.partition_mut(partition.index()).expect("looked up by the caller");
-    let mut first_seq = below;
+    let (mut first_seq, mut gone) = (below, 0);
     while let Some(at) = found.schedule.first_among(Seq::ZERO..below) {
         if *steps == 0 {
             first_seq = at.seq;
@@ -98,11 +98,13 @@ fn raise(
         *steps -= 1;
         found.schedule.forget(at);
         state.delayed -= 1;
+        gone += 1;
     }
     let is_raised = first_seq > found.kept.first_seq;
     if is_raised {
         found.kept.raise_to(first_seq, found.last_seq, found.bytes);
     }
+    topic.delayed -= gone;
     state.retime_delays(id, partition);
     if is_raised {
         let_go(state, id, partition, effects);

@@ -14,14 +14,17 @@
 //! 10. What is kept is counted: producers' publishes, delayed messages, idempotency keys, facts, and what paths have.
 //! 11. A member that holds a message which was delivered alone holds nothing else, and of a path at most one does; while one
 //!     does nobody is reserved. Who is reserved is a member.
+//! 12. Nothing is known of a topic that is deleted but what waits to be given back ([`paths`]).
 //!
 //! An image of the state shares what grows with the work: topics and their partitions stand behind `Arc`, so do the
 //! buckets and lines of producers; facts, unsettled messages and runs of settles are persistent collections. What changes
 //! while the image lives is copied first, piece by piece: no step of the loop pays for a whole.
 
 mod check;
+mod derive;
 pub mod entries;
 mod member;
+pub mod paths;
 pub(crate) mod pins;
 pub mod timers;
 
@@ -42,7 +45,8 @@ use mortarmq_types::{
 };
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
-use timers::{Place, Timers};
+use paths::Paths;
+use timers::{ByTopic, Place};
 
 pub(crate) use member::Asks;
 pub use member::{Member, Pulled};
@@ -79,16 +83,16 @@ pub struct State {
     /// Incarnations by lower-case name.
     pub names: BTreeMap<String, TopicIncarnation>,
     /// Paths by number.
-    pub paths: BTreeMap<PathId, Path>,
+    pub paths: Paths,
     pub(crate) last_topic: TopicIncarnation,
     pub(crate) last_path: PathId,
-    pub(crate) timers: Timers<Place>,
+    pub(crate) timers: ByTopic<Place>,
     /// When messages of a partition fall due that were delayed.
-    pub(crate) delays: Timers<(TopicIncarnation, Partition)>,
+    pub(crate) delays: ByTopic<Partition>,
     /// Delayed messages of all partitions.
     pub(crate) delayed: u64,
     /// When paths that nobody uses expire.
-    pub(crate) idle: Timers<PathId>,
+    pub(crate) idle: ByTopic<PathId>,
     /// Paths that expired.
     pub groups_expired: u64,
     /// Members whose leases are still being ended, a bounded number per batch.
@@ -96,7 +100,12 @@ pub struct State {
     pub(crate) producer_entries: u64,
     /// What else is kept, and how old it is.
     pub(crate) entries: Entries,
+    /// Partitions of all topics, but for those of dead-letter topics.
     pub(crate) partitions_total: usize,
+    /// Paths that count for the limits of the catalog.
+    pub(crate) paths_total: usize,
+    /// Their partitions together.
+    pub(crate) path_partitions_total: usize,
     /// Partitions of which a pinned record was freed below what is kept, by this batch: its file may go at its end.
     pub(crate) unpinned: BTreeSet<(TopicIncarnation, Partition)>,
 }
@@ -119,6 +128,10 @@ pub struct Topic {
     pub(crate) producers: Producers,
     pub(crate) keys: Keys,
     pub(crate) round_robin: u64,
+    /// Facts of all partitions.
+    pub(crate) facts: u64,
+    /// Delayed messages of all partitions.
+    pub(crate) delayed: u64,
 }
 
 /// One partition of a topic.
@@ -272,92 +285,6 @@ impl State {
     pub(crate) fn path_mut(&mut self, id: PathId) -> Option<&mut Path> {
         self.paths.get_mut(&id)
     }
-
-    /// Sets the timer of one place from what its path has due, and frees the dead letters that it needs no more. Whoever
-    /// changes what a path has in a partition calls it.
-    pub(crate) fn retime(&mut self, path: PathId, partition: Partition) {
-        self.unpin_freed(path, partition);
-        let due = self
-            .paths
-            .get(&path)
-            .and_then(|found| found.partitions.get(partition.index()))
-            .and_then(|found| found.next_due(self.gaps_ms));
-        self.timers.set((path, partition), due);
-        self.recount((path, partition));
-    }
-
-    /// Counts what a path has in one partition.
-    fn recount(&mut self, place: Place) {
-        let (id, number) = (place.0, place.1.index());
-        let Some(path) = self.paths.get_mut(&id) else { return };
-        let Some(partition) = path.partitions.get(number) else { return };
-        let now = partition.kept_entries();
-        self.entries.run_ages.set(place, partition.oldest_run());
-        if path.counted.len() < path.partitions.len() {
-            path.counted.resize(path.partitions.len(), 0);
-        }
-        self.entries.paths = self.entries.paths - path.counted[number] + now;
-        path.counted[number] = now;
-    }
-
-    /// Counts no more what a path has in its partitions: it is about to go.
-    pub(crate) fn uncount(&mut self, id: PathId) {
-        let Some(path) = self.paths.get_mut(&id) else { return };
-        self.entries.paths -= std::mem::take(&mut path.counted).iter().sum::<u64>();
-        for number in 0..path.partitions.len() {
-            self.entries.run_ages.set((id, Partition::from_index(number)), None);
-        }
-    }
-
-    /// Sets the delay timer of a partition.
-    pub(crate) fn retime_delays(&mut self, topic: TopicIncarnation, partition: Partition) {
-        let due = self
-            .topics
-            .get(&topic)
-            .and_then(|found| found.partitions.get(partition.index()))
-            .and_then(|found| found.schedule.next_due());
-        self.delays.set((topic, partition), due);
-    }
-
-    /// Notes whether a path has members, and sets when it expires. The own book of a dead-letter topic never does.
-    pub(crate) fn retime_idle(&mut self, id: PathId) {
-        let Some(path) = self.paths.get_mut(&id) else { return self.idle.set(id, None) };
-        path.idle_since = if path.members.is_empty() { path.idle_since.or(Some(self.time)) } else { None };
-        let due = path.expires_at().filter(|_| path.counts(&self.topics[&path.topic]));
-        self.idle.set(id, due);
-    }
-
-    /// Sets every timer anew. For a gap, which moves every lease deadline and is rare (a restart, a failover, a stall), and
-    /// for a state that comes from its image.
-    pub(crate) fn retime_all(&mut self) {
-        let places: Vec<_> =
-            self.paths.iter().flat_map(|(id, path)| (0..path.partitions.len()).map(|number| (*id, number))).collect();
-        for (id, number) in places {
-            self.retime(id, Partition::from_index(number));
-        }
-        let paths: Vec<_> = self.paths.keys().copied().collect();
-        paths.into_iter().for_each(|id| self.retime_idle(id));
-        let partitions: Vec<_> = self
-            .topics
-            .iter()
-            .flat_map(|(id, topic)| (0..topic.partitions.len()).map(|number| (*id, number)))
-            .collect();
-        for (id, number) in partitions {
-            self.retime_delays(id, Partition::from_index(number));
-        }
-    }
-
-    /// Counts what topics keep, in a state that comes from its image.
-    pub(crate) fn recount_topics(&mut self) {
-        for (id, topic) in &self.topics {
-            self.entries.keys += topic.keys.len();
-            self.entries.key_ages.set(*id, topic.keys.oldest());
-            self.entries.producer_ages.set(*id, topic.producers.oldest_filed());
-            for (number, partition) in topic.partitions.iter().enumerate() {
-                self.entries.count_facts((*id, Partition::from_index(number)), 0, partition.facts.len());
-            }
-        }
-    }
 }
 
 impl PartitionState {
@@ -400,7 +327,7 @@ pub(crate) fn dead_letters_fault<T: std::borrow::Borrow<Topic>>(
     topic: &Topic,
     topics: &BTreeMap<TopicIncarnation, T>,
     names: &BTreeMap<String, TopicIncarnation>,
-    paths: &BTreeMap<PathId, Path>,
+    paths: &Paths,
 ) -> Option<&'static str> {
     let source = source_name(&topic.name)?;
     let source = names.get(&source.to_ascii_lowercase()).and_then(|id| topics.get(id)).map(std::borrow::Borrow::borrow);
@@ -417,6 +344,11 @@ pub(crate) fn dead_letters_fault<T: std::borrow::Borrow<Topic>>(
 }
 
 impl Topic {
+    /// How many of its paths count for the limits of the catalog: see [`Path::counts`].
+    pub(crate) fn counted_paths(&self) -> usize {
+        self.paths.len() - usize::from(self.holds_dead_letters() && self.paths.contains_key(DEAD_LETTER_GROUP))
+    }
+
     /// Whether this is a dead-letter topic: the broker made it, and only the broker adds to it.
     #[must_use]
     pub fn holds_dead_letters(&self) -> bool {
