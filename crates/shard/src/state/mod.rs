@@ -43,9 +43,9 @@ use mortarmq_types::{
     Cause, ClusterTime, CommitIndex, DeliveryId, Epoch, LeaseTime, MemberId, Partition, PathId, Position, Seq,
     TopicIncarnation, WallTime,
 };
+use paths::Paths;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
-use paths::Paths;
 use timers::{ByTopic, Place};
 
 pub(crate) use member::Asks;

@@ -72,9 +72,9 @@ impl Bench {
             bench.run(&[deliver(path, member)]);
         }
         let kind = SettleKind::DeadLetter { error: String::new() };
-        let lease = bench.shard.state().paths[&path].partitions[1].unsettled().find_map(|(seq, entry)| {
-            entry.lease().map(|lease| (seq, lease.delivery_id))
-        });
+        let lease = bench.shard.state().paths[&path].partitions[1]
+            .unsettled()
+            .find_map(|(seq, entry)| entry.lease().map(|lease| (seq, lease.delivery_id)));
         let (first_seq, first_delivery) = lease.expect("some are leased");
         let item = SettleItem { partition: Partition::new(1), first_seq, first_delivery, count: 1, kind };
         bench.run(&[Command::Settle(Settle { path, items: vec![item] })]);
@@ -187,8 +187,7 @@ fn replicas_that_give_back_at_other_times_or_begin_from_an_image_stay_the_same()
         let mut seen = vec![];
         for bench in [&mut kept, &mut given_back, &mut from_image] {
             bench.time_ms = time_ms;
-            let commands =
-                [create("orders", 4), join(OLD, "g1", 7), deliver(stranger, 1), deliver(PathId::new(1), 1)];
+            let commands = [create("orders", 4), join(OLD, "g1", 7), deliver(stranger, 1), deliver(PathId::new(1), 1)];
             let applied = bench.run(&commands);
             seen.push((applied.outcomes, applied.effects, bench.shard.state().next_due(), bench.image()));
         }
