@@ -305,7 +305,7 @@ fn answer(outcome: Outcome, state: &State) -> Result<Answer, Failure> {
         | Outcome::Delivered { .. }
         | Outcome::Moved { .. }
         | Outcome::Letters(_)
-        | Outcome::Changed { .. } => Ok(Answer::Heartbeat),
+        | Outcome::Changed => Ok(Answer::Heartbeat),
     }
 }
 

@@ -210,14 +210,14 @@ impl Life {
             let topic = &state.topics[&path.topic];
             // Whoever holds a message alone gets nothing; nor does one that is to become empty for one.
             let rules = path.settings.rules();
-            let holds_nothing = !path.partitions.iter().any(|partition| partition.holds(subscription.member));
-            let holds_alone = path.partitions.iter().any(|partition| partition.holds_alone(subscription.member));
-            let somebody_is = path.partitions.iter().any(|partition| partition.alone_with().next().is_some());
+            let holds_nothing = !path.partitions.made().any(|(_, partition)| partition.holds(subscription.member));
+            let holds_alone = path.partitions.made().any(|(_, partition)| partition.holds_alone(subscription.member));
+            let somebody_is = path.partitions.made().any(|(_, partition)| partition.alone_with().next().is_some());
             let somebody_has_to =
-                !somebody_is && path.partitions.iter().any(|partition| partition.has_alone(&rules, true));
+                !somebody_is && path.partitions.made().any(|(_, partition)| partition.has_alone(&rules, true));
             let has_room = has_room && !holds_alone && (holds_nothing || !somebody_has_to);
             is_alone |= somebody_is;
-            for (number, partition) in path.partitions.iter().enumerate() {
+            for (number, (partition, _)) in path.partitions_of(topic).enumerate() {
                 let is_open = flight == 0 || partition.in_flight() < flight;
                 let last = topic.partitions[number].last_seq;
                 let has_new = partition.position() <= last && partition.may_offer(&rules);

@@ -4,6 +4,7 @@ use crate::command::{JoinGroup, StartPolicy};
 use crate::names::check_name;
 use crate::outcome::{Outcome, Refusal};
 use crate::settings::{GroupSettings, Setting};
+use crate::state::path_partitions::PathPartitions;
 use crate::state::{MEMBERS_MAX, Member, PATH_PARTITIONS_MAX, PATHS_MAX, Path, State, Topic, topic_of};
 use mortarmq_delivery::PathPartition;
 use mortarmq_types::{MemberId, Partition, PathId, Seq, TopicIncarnation};
@@ -53,7 +54,7 @@ fn make_path(state: &mut State, join: &JoinGroup) -> Result<PathId, Refusal> {
     }
     let kept = |number: usize| topic.partitions[number].kept.first_seq;
     let partition = |number| PathPartition::kept(start(&join.start, topic, number), kept(number));
-    let partitions = (0..topic.partitions.len()).map(partition).collect();
+    let partitions = PathPartitions::new((0..topic.partitions.len()).map(partition));
     let settings = GroupSettings::new(&topic.settings, &join.settings);
     Ok(insert(state, join.topic, join.group.clone(), settings, partitions))
 }
@@ -64,18 +65,17 @@ pub(super) fn insert(
     incarnation: TopicIncarnation,
     group: String,
     settings: GroupSettings,
-    partitions: Vec<PathPartition>,
+    partitions: PathPartitions,
 ) -> PathId {
     state.last_path = state.last_path.next();
     let topic = topic_of(&mut state.topics, incarnation).expect("looked up by the caller");
     topic.paths.insert(group.clone(), state.last_path);
     let (members, reserved, idle_since) = (BTreeMap::new(), None, Some(state.time));
-    let (cursor, counted) = (0, vec![0; partitions.len()]);
     let topic = incarnation;
-    let path = Path { topic, group, settings, partitions, members, idle_since, cursor, counted, reserved };
+    let path = Path { topic, group, settings, partitions, members, idle_since, cursor: 0, reserved };
     if path.counts(&state.topics[&incarnation]) {
         state.paths_total += 1;
-        state.path_partitions_total += path.partitions.len();
+        state.path_partitions_total += state.topics[&incarnation].partitions.len();
     }
     state.paths.insert(state.last_path, path);
     state.retime_idle(state.last_path);

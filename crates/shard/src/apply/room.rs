@@ -61,7 +61,7 @@ fn forget_keys(state: &mut State, steps: u32) -> Option<u32> {
 fn forget_runs(state: &mut State, steps: u32) -> Option<u32> {
     let (_, (id, number)) = state.entries.run_ages.due(state.time)?;
     let now = state.time;
-    let partition = state.path_mut(id)?.partition_mut(number.index())?;
+    let partition = state.path_mut(id)?.partitions.get_mut(number.index())?;
     let before = partition.settled_runs();
     partition.forget_settles(now, steps.max(1) as usize);
     let gone = before - partition.settled_runs();

@@ -65,11 +65,12 @@ pub(super) fn let_go(state: &State, topic: TopicIncarnation, partition: Partitio
 fn pass(state: &mut State, id: PathId, partition: Partition, below: Seq, steps: &mut Steps, effects: &mut Vec<Effect>) {
     let path = state.paths.get_mut(&id).expect("invariant 1: a topic refers to its paths");
     let found = &state.topics[&path.topic].partitions[partition.index()];
-    let passed = path.partition_mut(partition.index()).expect("paths have the partitions of their topic");
-    if passed.kept_from() >= below || passed.is_moving() || steps.left == 0 {
+    let here = &path.partitions[partition.index()];
+    if here.kept_from() >= below || here.is_moving() || steps.left == 0 {
         return;
     }
     steps.left -= 1;
+    let passed = path.partitions.make(partition.index());
     passed.trim(below, found.last_seq, &found.facts(), &mut steps.left, &mut steps.moved);
     state.retime(id, partition);
     if !steps.moved.is_empty() {

@@ -48,7 +48,7 @@ impl State {
     fn check_catalog(&self) {
         let counted = || self.paths.values().filter(|path| path.counts(&self.topics[&path.topic]));
         assert_eq!(self.paths_total, counted().count(), "invariant 10: paths");
-        let partitions: usize = counted().map(|path| path.partitions.len()).sum();
+        let partitions: usize = counted().map(|path| self.topics[&path.topic].partitions.len()).sum();
         assert_eq!(self.path_partitions_total, partitions, "invariant 10: partitions of paths");
         let made = self.topics.values().filter(|topic| !topic.holds_dead_letters());
         let partitions: usize = made.map(|topic| topic.partitions.len()).sum();
@@ -64,8 +64,8 @@ impl State {
     fn check_path(&self, id: PathId, path: &Path) {
         let topic = &self.topics[&path.topic];
         assert_eq!(topic.paths.get(&path.group), Some(&id), "invariant 1");
-        assert_eq!(path.partitions.len(), topic.partitions.len(), "invariant 1");
-        for (partition, state) in path.partitions.iter().zip(&topic.partitions) {
+        path.partitions.check(topic.partitions.len());
+        for (partition, state) in path.partitions_of(topic) {
             partition.check(state.last_seq);
             partition.check_delayed(state.schedule.places());
             let (kept, bound) = (state.kept.first_seq, partition.kept_from());
@@ -77,12 +77,12 @@ impl State {
         assert_eq!(path.idle_since.is_some(), path.members.is_empty(), "invariant 9: {id}");
         let expires_at = path.expires_at().filter(|_| path.counts(topic));
         assert_eq!(self.idle.time(path.topic, id), expires_at, "invariant 9: {id} expires");
-        let held: u64 = path.partitions.iter().map(|partition| partition.in_flight()).sum();
+        let held: u64 = path.partitions.made().map(|(_, partition)| partition.in_flight()).sum();
         let pushed: u64 = path.members.values().map(|member| u64::from(member.held_messages)).sum();
         assert!(pushed <= held, "invariant 3: members hold {pushed} by pushes, {held} are leased");
         let books = self.books(path);
         assert_eq!(books.difference(), 0, "P9: {books:?}");
-        for (number, partition) in path.partitions.iter().enumerate() {
+        for (number, partition) in path.partitions.made() {
             let place = (id, Partition::from_index(number));
             let due = self.timers.time(path.topic, place);
             assert_eq!(due, partition.next_due(self.gaps_ms), "invariant 5: {place:?}");
@@ -98,8 +98,8 @@ impl State {
         assert_eq!(self.entries.keys, keys, "invariant 10: idempotency keys");
         let producers: u64 = self.topics.values().map(|topic| topic.producers.entries()).sum();
         assert_eq!(self.producer_entries, producers, "invariant 10: producers");
-        let of_paths = self.paths.values().flat_map(|path| &path.partitions);
-        let paths: u64 = of_paths.map(|partition| partition.kept_entries()).sum();
+        let of_paths = self.paths.values().flat_map(|path| path.partitions.made());
+        let paths: u64 = of_paths.map(|(_, partition)| partition.kept_entries()).sum();
         assert_eq!(self.entries.paths, paths, "invariant 10: what paths have");
         for (id, topic) in &self.topics {
             topic.keys.check();
@@ -107,8 +107,8 @@ impl State {
             assert_eq!(topic.facts, facts as u64, "invariant 10: facts of {id}");
             let delayed: usize = topic.partitions.iter().map(|partition| partition.schedule.len()).sum();
             assert_eq!(topic.delayed, delayed as u64, "invariant 6: delayed messages of {id}");
-            let paths = topic.paths.values().flat_map(|path| &self.paths[path].partitions);
-            let paths: u64 = paths.map(|partition| partition.kept_entries()).sum();
+            let paths = topic.paths.values().flat_map(|path| self.paths[path].partitions.made());
+            let paths: u64 = paths.map(|(_, partition)| partition.kept_entries()).sum();
             let of_paths = self.entries.of_paths.get(id).copied().unwrap_or_default();
             assert_eq!(of_paths, paths, "invariant 10: what paths of {id} have");
             assert_eq!(self.entries.key_ages.time(*id), topic.keys.oldest(), "invariant 10: keys of {id}");

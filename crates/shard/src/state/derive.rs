@@ -15,19 +15,15 @@ impl State {
         let (topic, now) = (path.topic, partition.kept_entries());
         self.timers.set(topic, place, partition.next_due(self.gaps_ms));
         self.entries.run_ages.set(topic, place, partition.oldest_run());
-        if path.counted.len() < path.partitions.len() {
-            path.counted.resize(path.partitions.len(), 0);
-        }
-        self.entries.count_paths(topic, path.counted[number], now);
-        path.counted[number] = now;
+        let before = path.partitions.count(number, now);
+        self.entries.count_paths(topic, before, now);
     }
 
     /// Counts no more what a path has in its partitions: it is about to go.
     pub(crate) fn uncount(&mut self, id: PathId) {
-        let Some(path) = self.paths.get_mut(&id) else { return };
-        let counted = std::mem::take(&mut path.counted).iter().sum::<u64>();
-        self.entries.count_paths(path.topic, counted, 0);
-        for number in 0..path.partitions.len() {
+        let Some(path) = self.paths.get(&id) else { return };
+        self.entries.count_paths(path.topic, path.partitions.counted(), 0);
+        for (number, _) in path.partitions.made() {
             self.entries.run_ages.set(path.topic, (id, Partition::from_index(number)), None);
         }
     }
@@ -54,7 +50,7 @@ impl State {
     /// for a state that comes from its image.
     pub(crate) fn retime_all(&mut self) {
         let places: Vec<_> =
-            self.paths.iter().flat_map(|(id, path)| (0..path.partitions.len()).map(|number| (*id, number))).collect();
+            self.paths.iter().flat_map(|(id, path)| path.partitions.made().map(|(number, _)| (*id, number))).collect();
         for (id, number) in places {
             self.retime(id, Partition::from_index(number));
         }

@@ -24,6 +24,7 @@ mod check;
 mod derive;
 pub mod entries;
 mod member;
+pub mod path_partitions;
 pub mod paths;
 pub(crate) mod pins;
 pub mod timers;
@@ -43,6 +44,7 @@ use mortarmq_types::{
     Cause, ClusterTime, CommitIndex, DeliveryId, Epoch, LeaseTime, MemberId, Partition, PathId, Position, Seq,
     TopicIncarnation, WallTime,
 };
+use path_partitions::PathPartitions;
 use paths::Paths;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -161,15 +163,13 @@ pub struct Path {
     /// The group's settings.
     pub settings: GroupSettings,
     /// Its deliveries, by partition of the topic.
-    pub partitions: Vec<PathPartition>,
+    pub partitions: PathPartitions,
     /// Its members.
     pub members: BTreeMap<MemberId, Member>,
     /// Since when it has none.
     pub idle_since: Option<ClusterTime>,
     /// The partition that the next `Deliver` looks at first, so that each gets its turn.
     pub(crate) cursor: usize,
-    /// The entries of each partition as they are counted for the shard.
-    pub(crate) counted: Vec<u64>,
     /// Who is to become empty for a message that is delivered alone.
     pub(crate) reserved: Option<Reserved>,
 }
@@ -256,7 +256,7 @@ impl State {
     #[must_use]
     pub fn books(&self, path: &Path) -> Books {
         let topic = &self.topics[&path.topic];
-        path.partitions.iter().zip(&topic.partitions).map(|(partition, state)| partition.books(state.last_seq)).fold(
+        path.partitions_of(topic).map(|(partition, state)| partition.books(state.last_seq)).fold(
             Books::default(),
             |sum, books| Books {
                 produced: sum.produced + books.produced,
@@ -273,7 +273,7 @@ impl State {
     pub fn has_deliverable(&self, path: &Path) -> bool {
         let topic = &self.topics[&path.topic];
         let rules = path.settings.rules();
-        path.partitions.iter().zip(&topic.partitions).any(|(partition, state)| {
+        path.partitions_of(topic).any(|(partition, state)| {
             !partition.is_moving()
                 && (partition.ready_messages() > 0
                     || state.schedule.next_after(partition.due_position()).is_some_and(|next| next.at.due <= self.time)
@@ -375,33 +375,33 @@ impl Path {
 
     /// The path as such, as an image keeps it beside its partitions.
     pub(crate) fn without_partitions(&self) -> Self {
-        let Self { topic, group, settings, partitions: _, members, idle_since, cursor, counted: _, reserved } = self;
+        let Self { topic, group, settings, partitions: _, members, idle_since, cursor, reserved } = self;
         let (group, settings, members) = (group.clone(), settings.clone(), members.clone());
         let (topic, idle_since, cursor, reserved) = (*topic, *idle_since, *cursor, *reserved);
-        let (partitions, counted) = (Vec::new(), Vec::new());
-        Self { topic, group, settings, partitions, members, idle_since, cursor, counted, reserved }
+        let partitions = PathPartitions::default();
+        Self { topic, group, settings, partitions, members, idle_since, cursor, reserved }
     }
 
     /// The member that holds a message which was delivered alone. Who is gone and still loses its leases is no member.
     pub(crate) fn alone_with(&self) -> Option<MemberId> {
-        let all = self.partitions.iter().flat_map(PathPartition::alone_with);
+        let all = self.partitions.made().flat_map(|(_, partition)| partition.alone_with());
         all.into_iter().find(|member| self.members.contains_key(member))
     }
 
     /// Whether the member holds no message, in any partition.
     pub(crate) fn holds_nothing(&self, member: MemberId) -> bool {
-        !self.partitions.iter().any(|partition| partition.holds(member))
+        !self.partitions.made().any(|(_, partition)| partition.holds(member))
     }
 
     /// Which part of invariant 11 the path breaks.
     pub(crate) fn alone_fault(&self) -> Option<&'static str> {
-        let all = self.partitions.iter().flat_map(PathPartition::alone_with);
+        let all = self.partitions.made().flat_map(|(_, partition)| partition.alone_with());
         let mut alone = all.filter(|member| self.members.contains_key(member));
         let is_member = |reserved: &Reserved| self.members.contains_key(&reserved.member);
         let Some(member) = alone.next() else {
             return self.reserved.is_some_and(|reserved| !is_member(&reserved)).then_some("reserved");
         };
-        let held: usize = self.partitions.iter().map(|partition| partition.held_by(member).count()).sum();
+        let held: usize = self.partitions.made().map(|(_, partition)| partition.held_by(member).count()).sum();
         match self.reserved {
             Some(_) => Some("reserved"),
             None if held != 1 => Some("messages beside one that is alone"),
@@ -410,9 +410,13 @@ impl Path {
         }
     }
 
-    /// What the path has in one partition, to change it.
-    pub(crate) fn partition_mut(&mut self, number: usize) -> Option<&mut PathPartition> {
-        self.partitions.get_mut(number)
+    /// What the path has in each partition of its topic, with the partition.
+    pub fn partitions_of<'a>(
+        &'a self,
+        topic: &'a Topic,
+    ) -> impl Iterator<Item = (&'a PathPartition, &'a PartitionState)> {
+        let found = topic.partitions.iter().map(|state| &**state);
+        self.partitions.all(topic.partitions.len()).zip(found)
     }
 }
 

@@ -192,7 +192,7 @@ impl Remains {
             *steps -= 1;
             if let Some((member, _)) = path.members.pop_first() {
                 told.push(Gone::Member(*id, member));
-            } else if path.partitions.pop().is_none() {
+            } else if !path.partitions.pop() {
                 told.push(Gone::Path(*id));
                 self.path = None;
             }

@@ -61,7 +61,7 @@ impl State {
         let pinned: BTreeMap<(TopicIncarnation, usize, Seq), PathId> = pinned.collect();
         let mut needed = BTreeMap::new();
         for (id, path) in self.paths.iter() {
-            for (number, partition) in path.partitions.iter().enumerate() {
+            for (number, partition) in path.partitions.made() {
                 for (seq, source) in partition.sources() {
                     let dead_letters = self.dead_letters_of(path.topic).expect("invariant 8: a dead-letter topic");
                     let twice = needed.insert((dead_letters, number, source), *id);
@@ -81,7 +81,7 @@ pub(crate) fn pins_of<T: std::borrow::Borrow<Topic>>(
 ) -> Result<BTreeMap<(TopicIncarnation, usize), Pins>, (PathId, Seq)> {
     let mut pins: BTreeMap<(TopicIncarnation, usize), Pins> = BTreeMap::new();
     for (id, path) in paths.iter() {
-        for (number, partition) in path.partitions.iter().enumerate() {
+        for (number, partition) in path.partitions.made() {
             for (_, source) in partition.sources() {
                 let name = crate::names::dead_letter_name(&topics[&path.topic].borrow().name).to_ascii_lowercase();
                 let dead_letters = names.get(&name).ok_or((*id, source))?;

@@ -90,10 +90,11 @@ impl Bench {
     fn pieces(&self) -> usize {
         let paths = &self.shard.state().paths;
         let hidden = paths.all.values().filter(|path| paths.gone.contains(&path.topic));
-        let hidden: usize = hidden.map(|path| 2 + path.members.len() + path.partitions.len()).sum();
+        let hidden: usize = hidden.map(|path| 2 + path.members.len() + path.partitions.made_count()).sum();
         let of_topic = |remains: &Remains| {
             let topic = &remains.topic;
-            let path = remains.path.as_ref().map_or(0, |(_, path)| 1 + path.members.len() + path.partitions.len());
+            let path =
+                remains.path.as_ref().map_or(0, |(_, path)| 1 + path.members.len() + path.partitions.made_count());
             let timers = remains.timers.len() + remains.run_ages.len() + remains.idle.len() + remains.delays.len();
             let producers = topic.producers.lines().len();
             let kept = usize::try_from(topic.keys.len()).expect("few") + producers + topic.partitions.len();
