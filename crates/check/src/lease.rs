@@ -68,13 +68,25 @@ fn is_shown_ended(pair: &Pair<'_>, delivery: &Delivery) -> bool {
     })
 }
 
-/// Whether a delivery that never arrived lies between two: what ended the earlier lease stood in that one's cause.
+/// Whether a delivery that never arrived lies between two, also one that others between them follow: what ended the earlier
+/// lease stood in that one's cause.
 fn follows_unseen(pair: &Pair<'_>, earlier: &Delivery, later: &Delivery) -> bool {
-    later.prev.is_some_and(|prev| pair.find(prev).is_none() && earlier.id.is_some_and(|id| id < prev))
+    let mut at = later;
+    while let Some(prev) = at.prev.filter(|prev| at.id.is_none_or(|id| *prev < id)) {
+        if earlier.id.is_none_or(|id| prev <= id) {
+            return false;
+        }
+        match pair.find(prev) {
+            Some(known) => at = known,
+            None => return true,
+        }
+    }
+    false
 }
 
 /// Whether a later delivery that does not say how the earlier lease ended may follow a consumer that was lost: one without a
-/// cause, or one that an operator redrove, after the last attempt had ended with its consumer's session.
+/// cause, or one that an operator redrove, after the last attempt had ended with its consumer's session. One that an operator
+/// brought back may follow a purge, which takes messages from their consumers too.
 fn is_let_go(pair: &Pair<'_>, earlier: &Delivery, later: &Delivery) -> bool {
     let is_gone = [OperateKind::Leave, OperateKind::Revoke].into_iter().any(|kind| {
         pair.context.operates(kind, pair.path, pair.msg).any(|operate| {
@@ -83,9 +95,17 @@ fn is_let_go(pair: &Pair<'_>, earlier: &Delivery, later: &Delivery) -> bool {
                 && earlier.span.may_precede(&operate.span)
         })
     });
+    let is_purged = || {
+        pair.context
+            .operates(OperateKind::Purge, pair.path, pair.msg)
+            .any(|operate| operate.span.may_precede(&later.span) && earlier.span.may_precede(&operate.span))
+    };
     match later.cause {
         None => is_gone,
-        Some(Cause::Redriven) => is_gone || pair.context.has_fault_between(earlier.span.call, later.span.ret),
+        Some(Cause::Replayed) => is_purged(),
+        Some(Cause::Redriven) => {
+            is_gone || is_purged() || pair.context.has_fault_between(earlier.span.call, later.span.ret)
+        }
         Some(_) => false,
     }
 }
