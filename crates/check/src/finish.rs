@@ -93,7 +93,7 @@ impl Judge {
     fn look_once<E>(&self, again: &mut Again<'_, E>) -> Result<Seen, E> {
         let mut seen = Seen::default();
         let wanted: &Wanted = &self.wanted;
-        if self.forgotten.is_empty() {
+        if !self.has_forgotten {
             for message in self.open.values() {
                 message.operations.iter().for_each(|one| seen.take(wanted, &self.context, message.msg, one));
             }

@@ -1,7 +1,7 @@
 //! The first reading: takes records in the order of their answers, judges messages that are finished and forgets them.
 //!
 //! # Invariants
-//! 1. A message is open, or forgotten, or was never seen; never two of these.
+//! 1. A message that was seen is open or forgotten.
 //! 2. A record of a forgotten message is never lost: the message is wanted for a second look.
 
 use std::collections::VecDeque;
@@ -33,7 +33,9 @@ pub(crate) struct Judge {
     pub sink: Sink,
     /// Messages of which more may come, or that cannot be judged before everything has been read.
     pub open: HashMap<MsgId, Message>,
-    pub forgotten: HashSet<MsgId>,
+    seen: HashSet<MsgId>,
+    /// Whether any message was forgotten.
+    pub has_forgotten: bool,
     finished: VecDeque<MsgId>,
     pub sequences: Sequences,
     pub commit_order: CommitOrder,
@@ -70,7 +72,8 @@ impl Judge {
             context,
             sink: Sink::default(),
             open: HashMap::new(),
-            forgotten: HashSet::new(),
+            seen: HashSet::new(),
+            has_forgotten: false,
             finished: VecDeque::new(),
             sequences: Sequences::new(keeps_all),
             commit_order: CommitOrder::new(keeps_all),
@@ -107,8 +110,8 @@ impl Judge {
             }
             Operation::Settle(settle) => self.context.heard(settle.client, settle.span.call),
         }
-        // Nearly always it is open: only then the many forgotten ones need not be looked at.
-        if !self.open.contains_key(&msg) && self.forgotten.contains(&msg) {
+        // Nearly always it is open, and then the many that were seen need not be looked at.
+        if !self.open.contains_key(&msg) && !self.seen.insert(msg) {
             self.take_again(msg, &operation);
             return;
         }
@@ -203,7 +206,7 @@ impl Judge {
         self.transactions.add(&case);
         let failed = failed_deliveries(&case);
         failed.into_iter().for_each(|(key, delivery)| self.context.add_failed(key, msg, &delivery));
-        self.forgotten.insert(msg);
+        self.has_forgotten = true;
     }
 }
 

@@ -102,7 +102,9 @@ fn released(pair: &Pair<'_>, delivery: &Delivery) -> Answer {
             && settle.span.may_precede(&delivery.span)
             && (settle.delivery_id.is_none() || settle.delivery_id == delivery.prev || delivery.prev.is_none())
     });
-    if is_given_back || is_gone(pair, followed, delivery, &[OperateKind::Leave, OperateKind::Revoke]) {
+    let is_gone = is_gone(pair, followed, delivery, &[OperateKind::Leave, OperateKind::Revoke]);
+    // What a broker holds back at a resume, because too little of its lease is left to be sent again, is given back.
+    if is_given_back || is_gone || has_fault_since(pair, delivery) {
         return Answer::May;
     }
     let before = followed.or_else(|| pair.latest_before(delivery).filter(|_| delivery.prev.is_none()));
@@ -114,16 +116,24 @@ fn released(pair: &Pair<'_>, delivery: &Delivery) -> Answer {
     if may_be_of_unseen {
         return Answer::NotKnown;
     }
-    Answer::False("Nobody gave it back or left, and no earlier message of its key failed in the same Deliver.")
+    Answer::False(
+        "Nobody gave it back or left, nothing was made to fail, and no earlier message of its key failed in the same Deliver.",
+    )
 }
 
 fn consumer_lost(pair: &Pair<'_>, delivery: &Delivery) -> Answer {
-    let since = pair.followed(delivery).or_else(|| pair.latest_before(delivery)).map_or(0, |before| before.span.call);
-    let is_fault = pair.context.has_fault_between(since, delivery.span.ret);
-    if is_fault || is_gone(pair, certainly_followed(pair, delivery), delivery, &[OperateKind::Leave]) {
+    if has_fault_since(pair, delivery)
+        || is_gone(pair, certainly_followed(pair, delivery), delivery, &[OperateKind::Leave])
+    {
         return Answer::May;
     }
     Answer::False("No consumer left, and nothing was made to fail meanwhile.")
+}
+
+/// Whether something was made to fail since the delivery before.
+fn has_fault_since(pair: &Pair<'_>, delivery: &Delivery) -> bool {
+    let since = pair.followed(delivery).or_else(|| pair.latest_before(delivery)).map_or(0, |before| before.span.call);
+    pair.context.has_fault_between(since, delivery.span.ret)
 }
 
 /// The delivery before this one, unless one that never arrived may lie between.
