@@ -111,7 +111,7 @@ impl Books {
             return;
         }
         book.pairs += 1;
-        book.add_acks(pair);
+        book.add_acks(case, pair);
         let mine: Vec<&Letter<'_>> = letters.iter().filter(|letter| is_of(case, letter, pair)).collect();
         let is_dead = !mine.is_empty();
         book.dead += (places(&mine).len() as u64).max(u64::from(is_dead || pair.settles.iter().any(|s| s.may_kill())));
@@ -147,16 +147,20 @@ impl Books {
 
 impl PathBook {
     /// Once for the pair, and once more for each time an operator brought it back and it was acked again.
-    fn add_acks(&mut self, pair: &Pair<'_>) {
+    fn add_acks(&mut self, case: &Case<'_>, pair: &Pair<'_>) {
         // What an operator brought back may have been granted and never arrived, and come again for another cause.
         let asked: usize = [OperateKind::Redrive, OperateKind::Replay]
             .into_iter()
             .map(|kind| pair.context.operates(kind, pair.path, pair.msg).count())
             .sum();
-        let limit = 1 + pair.brought_back().max(asked);
+        let limit = if pair.is_one { 1 + pair.brought_back().max(asked) } else { usize::MAX };
         let mut ids: Vec<Option<u64>> = Vec::new();
         let start = self.acks.len();
         for settle in pair.settles.iter().filter(|settle| settle.may_ack()) {
+            if settle.delivery_id.is_none() && limit > 1 {
+                self.add_nameless_ack(case, pair, settle, start, limit);
+                continue;
+            }
             let known = ids.iter().position(|id| *id == settle.delivery_id);
             let index = known.unwrap_or_else(|| ids.len().min(limit - 1));
             if index == ids.len() {
@@ -164,6 +168,20 @@ impl PathBook {
                 self.acks.push(Acked::new(pair.msg, self.acks.len() > start));
             }
             self.acks[start + index].take(settle);
+        }
+    }
+
+    /// An ack that does not say of which delivery, where there may be several to ack: each may be one of its own, and one
+    /// certainly is, if its message stands only once on the path.
+    fn add_nameless_ack(&mut self, case: &Case<'_>, pair: &Pair<'_>, settle: &Settle, start: usize, limit: usize) {
+        let is_again = self.acks.len() > start;
+        let is_shared = case.pairs.iter().filter(|other| other.path == pair.path).count() > 1;
+        if !is_again || self.acks.len() - start < limit {
+            let open_call = if is_again || is_shared { settle.span.call } else { NEVER };
+            self.acks.push(Acked { open_call, ..Acked::new(pair.msg, is_again) });
+        }
+        if !is_shared {
+            self.acks[start].take(settle);
         }
     }
 

@@ -65,7 +65,7 @@ impl Ages {
         let now = self.now;
         let topic = &state.topics[&path.topic];
         let (mut ready_ms, mut leased_ms) = (0, 0);
-        for (number, (partition, found)) in path.partitions.iter().zip(&topic.partitions).enumerate() {
+        for (number, (partition, found)) in path.partitions_of(topic).enumerate() {
             let timeline = self.partitions.get(&(path.topic, Partition::from_index(number)));
             for (seq, fell_due) in partition.longest_ready(found.last_seq) {
                 let seen = timeline.map_or(0, |timeline| timeline.age_ms(seq.get(), now));

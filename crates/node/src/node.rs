@@ -263,10 +263,12 @@ impl Node {
     pub fn next_wake(&self) -> Option<MonotonicTime> {
         // What needs a batch waits for the journal anyway; its completion is an input of its own.
         let can_propose = self.leads && self.journal_writes == 0;
+        // What is deleted is given back turn by turn, and everybody has a turn between.
+        let remains = self.shard.has_remains().then_some(MonotonicTime::ZERO);
         let due = self.shard.state().next_due().filter(|_| can_propose).map(|time| self.clock.monotonic(time));
         let lost = self.sessions.next_deadline().filter(|_| can_propose);
         let redriven = self.redrives.next_wake().filter(|_| can_propose);
-        [due, lost, redriven, self.pulls.next_deadline()].into_iter().flatten().min()
+        [remains, due, lost, redriven, self.pulls.next_deadline()].into_iter().flatten().min()
     }
 
     /// What to do next; `None` until the next input.

@@ -84,7 +84,7 @@ pub fn never_sent(workspace: &Workspace) -> io::Result<Vec<String>> {
 pub fn statements(page: &str) -> Vec<(usize, String)> {
     let mut found = Vec::new();
     let mut paragraph = (0, String::new());
-    let mut end = |paragraph: &mut (usize, String), found: &mut Vec<(usize, String)>| {
+    let end = |paragraph: &mut (usize, String), found: &mut Vec<(usize, String)>| {
         let (line, text) = std::mem::take(paragraph);
         found.extend(sentences(&text).into_iter().map(|sentence| (line, sentence)));
     };
