@@ -148,6 +148,8 @@ impl Node {
 
     fn judge(&self, row: &Row) {
         let name = row.name;
+        // Shown when a test fails: the last one is the row that did.
+        println!("row: {name}");
         let (mut client, request) = (row.ask)(self);
         let before = self.books();
         client.write(&request);
