@@ -30,7 +30,7 @@ pub(crate) struct PathBook {
     pub pairs: u64,
     /// The acks of pairs, each a pair's that was or may have been acked.
     pub acks: Acks,
-    /// Dead letters seen, and pairs told to die.
+    /// Dead letters seen, and pairs that died for certain: who was told to die without an answer may have been acked since.
     pub dead: u64,
     /// Pairs that nothing finished.
     pub open: Vec<Open>,
@@ -146,7 +146,8 @@ impl Books {
         book.add_acks(case, pair);
         let mine: Vec<&Letter<'_>> = letters.iter().filter(|letter| is_of(case, letter, pair)).collect();
         let is_dead = !mine.is_empty();
-        book.dead += (places(&mine).len() as u64).max(u64::from(is_dead || pair.settles.iter().any(|s| s.may_kill())));
+        book.dead +=
+            (places(&mine).len() as u64).max(u64::from(is_dead || pair.settles.iter().any(|s| s.is_ok_kill())));
         if !pair.is_finished() && !is_dead && !is_taken_back(case, pair) {
             let found = match exhausted(pair) {
                 Some(last) if can_tell(pair.context, pair.path, pair.info) => {

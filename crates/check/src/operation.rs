@@ -93,6 +93,11 @@ impl Settle {
         self.kind == SettleKind::Ack && self.outcome == Outcome::Ok
     }
 
+    /// Whether it is a nack to the dead letters that was answered ok.
+    pub(crate) fn is_ok_kill(&self) -> bool {
+        self.kind == SettleKind::Nack(NackTo::Dead) && self.outcome == Outcome::Ok
+    }
+
     /// Whether it is a nack to the dead letters that was or may have been taken.
     pub(crate) fn may_kill(&self) -> bool {
         self.kind == SettleKind::Nack(NackTo::Dead) && self.may_hold()

@@ -11,10 +11,9 @@
 //! P8: a later message of a key never overtakes an unsettled earlier one, also through redelivery.
 
 use super::Rule;
-use crate::context::nanoseconds;
 use crate::finding::{Found, Sink};
 use crate::location::Location;
-use crate::operation::{Delivery, MsgId, Name, Outcome, Position, Publish, Settle};
+use crate::operation::{Delivery, MsgId, Name, Outcome, Position, Settle};
 use crate::pair::{Case, Pair};
 use crate::span::{NEVER, Span};
 
@@ -137,7 +136,7 @@ fn overtaken_event(earlier: &Member<'_, '_>, later: &Member<'_, '_>, delivery: &
         .settles
         .iter()
         .any(|settle| (settle.may_ack() || settle.may_kill()) && settle.span.may_precede(&delivery.span));
-    let lets_pass = is_together || is_done || is_back(pair, delivery) || is_delayed(earlier.case, delivery);
+    let lets_pass = is_together || is_done || is_back(pair, delivery) || is_delayed(earlier.case, pair, delivery);
     (!lets_pass).then_some(at)
 }
 
@@ -162,13 +161,11 @@ fn is_back(pair: &Pair<'_>, delivery: &Delivery) -> bool {
     delivered || pair.has_return(|operate| !operate.certainly_before(&delivery.span))
 }
 
-/// Whether it was published with a delay that may not have run out before the delivery.
-fn is_delayed(case: &Case<'_>, delivery: &Delivery) -> bool {
-    let runs_out = |publish: &&Publish| publish.span.ret.saturating_add(nanoseconds(publish.delay_ms));
-    case.publishes
-        .iter()
-        .filter(|publish| publish.delay_ms > 0 && publish.outcome != Outcome::Refused)
-        .any(|publish| runs_out(publish) >= delivery.span.call)
+/// Whether it was published with a delay and not delivered before. It joins its key's order when the path comes to it, in the
+/// turn of what is due, and that may be long after its delay has run out: nobody outside can tell.
+fn is_delayed(case: &Case<'_>, pair: &Pair<'_>, delivery: &Delivery) -> bool {
+    case.publishes.iter().any(|publish| publish.delay_ms > 0 && publish.outcome != Outcome::Refused)
+        && !pair.deliveries.iter().any(|other| other.span.certainly_before(&delivery.span))
 }
 
 fn ok_settles<'p, 'a>(pair: &'p Pair<'a>) -> impl Iterator<Item = &'a Settle> + 'p {
