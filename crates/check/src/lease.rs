@@ -85,8 +85,8 @@ fn follows_unseen(pair: &Pair<'_>, earlier: &Delivery, later: &Delivery) -> bool
 }
 
 /// Whether a later delivery that does not say how the earlier lease ended may follow a consumer that was lost: one without a
-/// cause, or one that an operator redrove, after the last attempt had ended with its consumer's session. One that an operator
-/// brought back may follow a purge, which takes messages from their consumers too.
+/// cause, or one that an operator redrove, after the last attempt had ended with its consumer's session. Or one that may
+/// follow a purge, which takes messages from their consumers too.
 fn is_let_go(pair: &Pair<'_>, earlier: &Delivery, later: &Delivery) -> bool {
     let is_gone = [OperateKind::Leave, OperateKind::Revoke].into_iter().any(|kind| {
         pair.context.operates(kind, pair.path, pair.msg).any(|operate| {
@@ -100,12 +100,12 @@ fn is_let_go(pair: &Pair<'_>, earlier: &Delivery, later: &Delivery) -> bool {
             .operates(OperateKind::Purge, pair.path, pair.msg)
             .any(|operate| operate.span.may_precede(&later.span) && earlier.span.may_precede(&operate.span))
     };
+    if is_purged() {
+        return true;
+    }
     match later.cause {
         None => is_gone,
-        Some(Cause::Replayed) => is_purged(),
-        Some(Cause::Redriven) => {
-            is_gone || is_purged() || pair.context.has_fault_between(earlier.span.call, later.span.ret)
-        }
+        Some(Cause::Redriven) => is_gone || pair.context.has_fault_between(earlier.span.call, later.span.ret),
         Some(_) => false,
     }
 }
