@@ -7,6 +7,8 @@ use std::time::Instant;
 
 use mortarmq_sim::{Keep, Outcome, Plan, RARE_STATES, Tally, draw, play, schedule, shrink};
 
+use mortarmq_types::{Mutant, mutants};
+
 use crate::errors::Failure;
 use crate::output::grouped;
 
@@ -33,6 +35,9 @@ pub(crate) struct Args {
     /// Make what breaks a promise as small as it stays broken, and write it as a schedule
     #[arg(long, value_name = "FILE")]
     shrink: Option<PathBuf>,
+    /// Plant a bug of this name; only in a build with the feature `mutants`
+    #[arg(long, value_name = "NAME")]
+    mutant: Option<String>,
     /// Print what was met: faults, rare states, speed; it is a failure if a rare state was missed
     #[arg(long)]
     report: bool,
@@ -63,6 +68,9 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         let seed = PLAYED.load(Ordering::Relaxed);
         eprintln!("seed {seed}: {panic}\nplay it again: mortarmq sim --seed {seed}");
     }));
+    if let Some(name) = &args.mutant {
+        plant(name)?;
+    }
     match (args.seeds, &args.replay) {
         (Some(range), _) => many(args, range),
         (None, Some(file)) => one(args, &read(file)?, true),
@@ -167,6 +175,23 @@ fn broken(args: &Args, plan: &Plan) -> Result<(), Failure> {
         write(file, schedule::write(&shrunk.plan, &story).as_bytes())?;
     }
     Err(Failure::Verdict)
+}
+
+/// Plants a bug for as long as this process lives.
+fn plant(name: &str) -> Result<(), Failure> {
+    if !Mutant::ARE_BUILT {
+        let remedy = "build one that does: cargo build --features mutants";
+        return Err(Failure::arguments("this build holds no planted bugs", remedy));
+    }
+    let Some(mutant) = Mutant::named(name) else {
+        let names: Vec<&str> = Mutant::ALL.iter().map(|mutant| mutant.name()).collect();
+        return Err(Failure::arguments(
+            format!("there is no planted bug {name}"),
+            format!("one of: {}", names.join(", ")),
+        ));
+    };
+    mutants::choose(Some(mutant));
+    Ok(())
 }
 
 fn explain(file: &Path, at: u64) -> Result<(), Failure> {
