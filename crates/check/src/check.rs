@@ -7,6 +7,7 @@ use crate::evidence;
 use crate::finish::Finished;
 use crate::intake::{Content, Item, take};
 use crate::judge::Judge;
+use crate::location::Location;
 use crate::names::Names;
 use crate::operation::{MsgId, Operation};
 use crate::options::Options;
@@ -142,22 +143,36 @@ fn progress_of(reader: &Reader, is_again: bool) -> Progress {
 
 /// Brings records into the order of their answers, as far as they are nearly so already.
 struct Sorter {
-    items: Vec<Option<Item>>,
+    /// Records are large: each stays where it is until it is handed on, and their places are sorted.
+    slots: Vec<Option<Item>>,
+    free: Vec<usize>,
+    order: Vec<((u64, Location), usize)>,
     released_to: Option<u64>,
     keeps_all: bool,
 }
 
 impl Sorter {
     fn new(keeps_all: bool) -> Self {
-        Self { items: Vec::new(), released_to: None, keeps_all }
+        Self { slots: Vec::new(), free: Vec::new(), order: Vec::new(), released_to: None, keeps_all }
     }
 
     fn push(&mut self, item: Item) {
-        self.items.push(Some(item));
+        let order = item.order();
+        let slot = match self.free.pop() {
+            Some(slot) => {
+                self.slots[slot] = Some(item);
+                slot
+            }
+            None => {
+                self.slots.push(Some(item));
+                self.slots.len() - 1
+            }
+        };
+        self.order.push((order, slot));
     }
 
     fn is_full(&self) -> bool {
-        !self.keeps_all && self.items.len() >= 2 * SORTED_TOGETHER
+        !self.keeps_all && self.order.len() >= 2 * SORTED_TOGETHER
     }
 
     fn has_released(&self) -> bool {
@@ -170,24 +185,20 @@ impl Sorter {
     }
 
     fn release_all(&mut self, judge: &mut Judge) -> bool {
-        self.hand_on(self.items.len(), judge)
+        self.hand_on(self.order.len(), judge)
     }
 
     fn hand_on(&mut self, count: usize, judge: &mut Judge) -> bool {
-        // Records are large: their places are sorted, and each record is moved once.
-        let mut order: Vec<_> =
-            self.items.iter().flatten().enumerate().map(|(index, item)| (item.order(), index)).collect();
-        order.sort_unstable();
-        let first = order.first().map(|((moment, _), _)| *moment);
+        self.order.sort();
+        let first = self.order.first().map(|((moment, _), _)| *moment);
         if first.zip(self.released_to).is_some_and(|(first, released_to)| first < released_to) {
             return false;
         }
-        let (now, later) = order.split_at(count);
-        for ((moment, _), index) in now {
-            self.released_to = Some(*moment);
-            self.items[*index].take().into_iter().for_each(|item| judge.take(item));
+        for ((moment, _), slot) in self.order.drain(..count) {
+            self.released_to = Some(moment);
+            self.free.push(slot);
+            self.slots[slot].take().into_iter().for_each(|item| judge.take(item));
         }
-        self.items = later.iter().map(|(_, index)| self.items[*index].take()).collect();
         true
     }
 }

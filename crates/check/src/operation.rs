@@ -71,6 +71,7 @@ pub(crate) struct Settle {
     pub outcome: Outcome,
     pub kind: SettleKind,
     pub path: Name,
+    pub client: Name,
     pub delivery_id: Option<u64>,
     pub txn: Option<u64>,
     pub at: Location,

@@ -14,6 +14,7 @@
 
 mod acts;
 mod admit;
+mod ages;
 mod changes;
 mod clock;
 mod commit;

@@ -113,7 +113,7 @@ impl Stretches {
     }
 
     pub(crate) fn forget_path(&mut self, path: PathId) {
-        self.places.retain(|(held, _), _| *held != path);
+        self.places.extract_if((path, Partition::ZERO)..=(path, Partition::MAX), |_, _| true).for_each(drop);
     }
 }
 

@@ -295,7 +295,7 @@ impl Process {
         let (admin_listener, admin) = self.bind("listen_admin", config.listen_admin)?;
         let identity = Identity {
             node_id: config.node_id,
-            client_address: client.to_string(),
+            client_address: client,
             poll_max_wait_ms: u16::try_from(config.poll_max_wait_ms).unwrap_or(u16::MAX),
         };
         let shared = Arc::clone(&self.shared);
