@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use mortarmq_node::NodeError;
 use mortarmq_node::drive::{JournalKeeper, RecoveredNode, Room, STEP_BYTES, SegmentError};
+use mortarmq_storage::Recovered as Found;
 use mortarmq_storage::{CheckpointError, DirectoryLock, Disk, FolderError, JournalError, LockError, RealDisk};
 use mortarmq_transport::{Acceptor, FileFault};
 use tokio::net::TcpListener;
@@ -173,8 +174,7 @@ impl Server {
         let identity = identity::claim(&*disk, &config.data_dir, config.node_id).map_err(StartError::ForeignData)?;
         let room = room(&config, &disk, &events)?;
         let Recovered { drive, begun } = recover(&config, &identity, &disk, &room)?;
-        let RecoveredNode { node, journal, segments, unwritten, is_new, checkpoint: _, found } = drive;
-        let torn = found.torn;
+        let RecoveredNode { node, journal, segments, unwritten, is_new, found: Found { torn, .. }, .. } = drive;
         if torn.is_some() {
             metrics.count_torn_tail();
         }
