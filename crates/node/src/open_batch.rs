@@ -61,6 +61,10 @@ pub(crate) struct OpenBatch {
     pub(crate) published: BTreeSet<TopicIncarnation>,
     /// Publishes in it.
     pub(crate) publishes: u64,
+    /// Commands in it that connections have asked for.
+    pub(crate) asked: u64,
+    /// How many the batch before had.
+    asked_before: u64,
     /// Paths whose deliveries it settles: their credit may be free when it is applied.
     pub(crate) settled: BTreeSet<PathId>,
     /// Since when somebody has been seen to wait for it.
@@ -74,6 +78,7 @@ impl OpenBatch {
             self.settled.insert(settle.path);
         }
         self.builder.add(command);
+        self.asked += u64::from(matches!(kind, WaiterKind::Connection { .. }));
         self.waiters.push(Waiter { commands: 1, kind });
     }
 
@@ -89,6 +94,7 @@ impl OpenBatch {
         self.builder.add_run(run);
         self.published.insert(run.topic);
         self.publishes += u64::from(run.count);
+        self.asked += u64::from(run.count);
         self.waiters.push(Waiter { commands: run.count, kind });
     }
 
@@ -101,6 +107,12 @@ impl OpenBatch {
         self.builder.is_empty()
     }
 
+    /// How many commands are missing to as many as the batch before had; none if one was all that it had, as whoever
+    /// comes alone waits for nobody.
+    pub(crate) const fn missing(&self) -> u64 {
+        if self.asked_before < 2 { 0 } else { self.asked_before.saturating_sub(self.asked) }
+    }
+
     /// Bytes so far.
     pub(crate) fn len(&self) -> usize {
         self.builder.len()
@@ -110,6 +122,7 @@ impl OpenBatch {
     pub(crate) fn close(&mut self, stamp: mortarmq_shard::Stamp) -> (bytes::Bytes, Vec<Waiter>) {
         self.published.clear();
         self.publishes = 0;
+        self.asked_before = std::mem::take(&mut self.asked);
         self.settled.clear();
         self.waited_since = None;
         (self.builder.close(stamp), std::mem::take(&mut self.waiters))

@@ -188,13 +188,14 @@ const UNWRITTEN_BYTES_MAX: u64 = 64 << 20;
 #[cfg(test)]
 mod tests {
     use super::{Behind, FLUSH_BYTES, Segments, UNWRITTEN_BYTES_MAX};
+    use crate::inbox::inbox;
     use crate::room::Room;
     use crate::server::StartError;
     use mortarmq_node::{NodeConfig, NodeRecovery, SegmentWork};
     use mortarmq_storage::{Disk, LedgerRecord, MemoryDisk, SegmentOptions, SegmentWriter};
     use mortarmq_types::{NodeId, Partition, Seq, TopicIncarnation};
     use std::path::Path;
-    use std::sync::{Arc, mpsc};
+    use std::sync::Arc;
 
     const MIB: u64 = 1 << 20;
 
@@ -210,7 +211,7 @@ mod tests {
         let (disk, data) = (MemoryDisk::new(), Path::new("data"));
         disk.create_dir_all(data).expect("a folder");
         let shared: Arc<dyn Disk> = Arc::new(disk.clone());
-        let (events, _told) = mpsc::channel();
+        let (events, _told) = inbox();
         let room = Room::open(Arc::clone(&shared), data, 16 * MIB, 0, events).expect("opened");
         let segments = SegmentWriter::open(shared, data, SegmentOptions::default()).expect("an empty folder");
         let mut recovery = NodeRecovery::new(NodeConfig::new(NodeId::ZERO, [1; 16], 1)).expect("a new node");

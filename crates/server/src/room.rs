@@ -6,7 +6,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -14,13 +14,14 @@ use mortarmq_node::DiskState;
 use mortarmq_storage::{Disk, Reserve, ReserveOptions};
 
 use crate::event::Event;
+use crate::inbox::EventSender;
 
 /// The room of one data directory. Threads share it.
 pub(crate) struct Room {
     disk: Arc<dyn Disk>,
     data_dir: PathBuf,
     reserve: Reserve,
-    events: Sender<Event>,
+    events: EventSender,
     /// How the disk stands, as the loop was told.
     told: Mutex<Option<DiskState>>,
     /// How many threads wait for room with the reserve used up.
@@ -49,7 +50,7 @@ impl Room {
         data_dir: &Path,
         reserve_bytes: u64,
         journal_file_bytes: u64,
-        events: Sender<Event>,
+        events: EventSender,
     ) -> io::Result<Self> {
         let margin_bytes = LOW_BYTES_MAX.min(journal_file_bytes.max(reserve_bytes / 4));
         let options = ReserveOptions { bytes: reserve_bytes, margin_bytes };
@@ -117,7 +118,7 @@ impl Room {
         if has_news && *told != Some(state) {
             *told = Some(state);
             // The loop is gone only at a stop.
-            let _ = self.events.send(Event::Disk { state });
+            self.events.send(Event::Disk { state });
         }
         drop(told);
         let (held_bytes, data_dir) = (self.reserve.held_bytes(), self.data_dir.display());

@@ -17,6 +17,7 @@ use mortarmq_shard::Image;
 use mortarmq_storage::{AppendError, CheckpointError, CheckpointMeta, CheckpointWritten, FlushError};
 
 use crate::event::Event;
+use crate::inbox::EventSender;
 use crate::room::{FULL_PAUSE, Room, Use, Waiting};
 use crate::segments::Segments;
 use crate::threads::{end_after_disk_failure, spawn};
@@ -51,7 +52,7 @@ pub enum SegmentError {
 pub(crate) fn start(
     segments: Segments,
     unwritten: Option<u64>,
-    events: Sender<Event>,
+    events: EventSender,
     room: Arc<Room>,
 ) -> io::Result<(Sender<SegmentJob>, JoinHandle<()>)> {
     let (sender, jobs) = mpsc::channel();
@@ -63,7 +64,7 @@ pub(crate) fn start(
 /// The writer, and what it has taken and not written.
 struct Behind {
     segments: Segments,
-    events: Sender<Event>,
+    events: EventSender,
     room: Arc<Room>,
     /// The last work that waits in memory.
     ticket: Option<u64>,
@@ -143,8 +144,7 @@ impl Behind {
     fn tell_written(&mut self) {
         self.waiting = None;
         if let Some(ticket) = self.ticket.take() {
-            // The loop is gone only at a stop, when nobody waits for this any more.
-            let _ = self.events.send(Event::SegmentsWritten { ticket });
+            self.events.send(Event::SegmentsWritten { ticket });
         }
     }
 
@@ -176,7 +176,7 @@ impl Behind {
             }
             Err(error) => end_after_disk_failure("the segment writer", &SegmentError::Checkpoint(error)),
         };
-        let _ = self.events.send(event);
+        self.events.send(event);
     }
 
     fn write_checkpoint(&mut self, meta: &CheckpointMeta, image: &[u8]) -> Result<CheckpointWritten, CheckpointError> {

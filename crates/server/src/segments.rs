@@ -144,6 +144,7 @@ fn bytes(item: &SegmentWork) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::Segments;
+    use crate::inbox::inbox;
     use crate::room::{Room, Use};
     use bytes::BytesMut;
     use mortarmq_delivery::Death;
@@ -156,7 +157,7 @@ mod tests {
         TopicIncarnation, WallTime,
     };
     use std::path::Path;
-    use std::sync::{Arc, mpsc};
+    use std::sync::Arc;
 
     fn place(topic: u64, seq: u64) -> MessagePlace {
         MessagePlace { topic: TopicIncarnation::new(topic), partition: Partition::ZERO, seq: Seq::new(seq) }
@@ -203,7 +204,7 @@ mod tests {
         let (disk, data) = (MemoryDisk::new(), Path::new("data"));
         disk.create_dir_all(data).expect("a folder");
         let shared: Arc<dyn Disk> = Arc::new(disk.clone());
-        let (events, _told) = mpsc::channel();
+        let (events, _told) = inbox();
         let room = Room::open(Arc::clone(&shared), data, 16 << 20, 0, events).expect("opened");
         let writer = SegmentWriter::open(shared, data, SegmentOptions::default()).expect("an empty folder");
         let reader = writer.reader();

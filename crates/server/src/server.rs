@@ -22,6 +22,7 @@ use crate::config::{Config, TlsFiles};
 use crate::connection::session::Identity;
 use crate::event::Event;
 use crate::identity::{self, ForeignData};
+use crate::inbox::{EventSender, inbox};
 use crate::journal_thread::JournalWriter;
 use crate::listener::ClientListener;
 use crate::metrics::Metrics;
@@ -168,7 +169,7 @@ impl Server {
         let places =
             places(config.max_connections, 1 + u32::from(config.listen_ws.is_some())).map_err(StartError::OpenFiles)?;
         let (metrics, status) = (Arc::new(Metrics::new()), Arc::new(Status::new()));
-        let (events, inbox) = std_mpsc::channel();
+        let (events, inbox) = inbox();
         let disk: Arc<dyn Disk> = Arc::new(RealDisk);
         // First whose folder it is, so that nothing of another node's is touched. Only a new one is written to by that.
         let identity = identity::claim(&*disk, &config.data_dir, config.node_id).map_err(StartError::ForeignData)?;
@@ -383,7 +384,7 @@ fn acceptor(config: &Config) -> Result<Option<Acceptor>, StartError> {
 }
 
 /// Holds room before anything else is written, and tells the loop first of all how the disk stands.
-fn room(config: &Config, disk: &Arc<dyn Disk>, events: &std_mpsc::Sender<Event>) -> Result<Arc<Room>, StartError> {
+fn room(config: &Config, disk: &Arc<dyn Disk>, events: &EventSender) -> Result<Arc<Room>, StartError> {
     let (path, reserve_bytes) = (&config.data_dir, config.disk_reserve_bytes);
     let room = Room::open(Arc::clone(disk), path, reserve_bytes, config.journal_file_bytes, events.clone())
         .map_err(|source| StartError::Reserve { path: path.clone(), source })?;
