@@ -9,7 +9,7 @@ use std::io;
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread::JoinHandle;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
 use mortarmq_node::SegmentWork;
@@ -56,7 +56,7 @@ pub(crate) fn start(
     room: Arc<Room>,
 ) -> io::Result<(Sender<SegmentJob>, JoinHandle<()>)> {
     let (sender, jobs) = mpsc::channel();
-    let behind = Behind { segments, events, room, ticket: unwritten, waiting: None };
+    let behind = Behind { segments, events, room, ticket: unwritten, waiting: None, rests_until: None };
     let thread = spawn("segments", move || behind.run(&jobs))?;
     Ok((sender, thread))
 }
@@ -70,6 +70,8 @@ struct Behind {
     ticket: Option<u64>,
     /// There was no room for it; when to try again.
     waiting: Option<(Waiting, Instant)>,
+    /// Before that nothing is written again, so that many batches share one write to a file.
+    rests_until: Option<Instant>,
 }
 
 impl Behind {
@@ -88,7 +90,10 @@ impl Behind {
             };
             while let Some(job) = next.take() {
                 match job {
-                    SegmentJob::Work { ticket, work } => next = self.gather(ticket, work, jobs),
+                    SegmentJob::Work { ticket, work } => {
+                        self.rest();
+                        next = self.gather(ticket, work, jobs);
+                    }
                     SegmentJob::Checkpoint { meta, image } => self.checkpoint(&meta, &image),
                 }
                 self.flush();
@@ -97,6 +102,14 @@ impl Behind {
         }
         if self.ticket.is_some() {
             tracing::warn!("stopped without room for all segments; the next start writes them from the journal");
+        }
+    }
+
+    /// Sleeps until the next write is due. What comes meanwhile wakes nobody. A delivery does not wait for it: the node has
+    /// in memory what is not written, but for copies, whose bytes are made here.
+    fn rest(&mut self) {
+        if let Some(until) = self.rests_until.take() {
+            std::thread::sleep(until.saturating_duration_since(Instant::now()));
         }
     }
 
@@ -128,7 +141,10 @@ impl Behind {
             return;
         }
         match self.segments.flush(&self.room, Use::Segments) {
-            Ok(None) => self.tell_written(),
+            Ok(None) => {
+                self.tell_written();
+                self.rests_until = Some(Instant::now() + PACE);
+            }
             Ok(Some(full)) => {
                 let meanwhile = "segments wait in memory, and deliveries stop when 64 MiB do";
                 let waiting = match self.waiting.take() {
@@ -199,6 +215,8 @@ impl Behind {
     }
 }
 
+/// Between two writes: a batch of the journal is due about every 0.1 ms, and has a few records for each of many files.
+const PACE: Duration = Duration::from_millis(5);
 /// One flush writes about this much at most before it is told, so that memory stays small and readers near.
 pub(crate) const FLUSH_BYTES: u64 = 8 << 20;
 
