@@ -20,6 +20,7 @@ mod admin_listener;
 mod clock;
 pub mod config;
 mod connection;
+mod courier;
 mod event;
 mod file_system;
 mod fold;

@@ -20,6 +20,7 @@ use crate::admin::{self, AdminHandle};
 use crate::admin_listener::{AdminListener, Patient, give_time};
 use crate::config::{Config, TlsFiles};
 use crate::connection::session::Identity;
+use crate::courier::courier;
 use crate::event::Event;
 use crate::identity::{self, ForeignData};
 use crate::inbox::{EventSender, inbox};
@@ -203,7 +204,8 @@ impl Server {
         let thread = threads::spawn("disk", move || room::watch(&watched, &watch_ended)).map_err(StartError::Thread)?;
         threads.push(thread);
         let (ready, is_ready) = std_mpsc::sync_channel(1);
-        let channels = Channels { events: inbox, journal, segments, reads, ready };
+        let (courier, round) = courier();
+        let channels = Channels { events: inbox, journal, segments, reads, courier, ready };
         let shard_loop = ShardLoop::new(node, channels, Arc::clone(&status));
         // In front: the others end when its ends of their channels are gone.
         threads.insert(0, threads::spawn("shard-0", move || shard_loop.run()).map_err(StartError::Thread)?);
@@ -211,6 +213,7 @@ impl Server {
         let (stop, stopping) = watch::channel(false);
         let (alive, all_closed) = mpsc::channel(1);
         let runtime = runtime().map_err(StartError::Thread)?;
+        runtime.spawn(round.run());
         let process = Process { runtime, stop, all_closed, shared, room, watch_disk, scrub, threads, _lock: lock };
         let listening = match is_ready.recv_timeout(READY_TIME) {
             Ok(messages) => {

@@ -12,6 +12,7 @@ use mortarmq_types::{ConnectionId, MonotonicTime};
 use tokio::sync::oneshot;
 
 use crate::clock::NodeClock;
+use crate::courier::Courier;
 use crate::event::{Event, ToConnection};
 use crate::inbox::{Inbox, Sleep};
 use crate::journal_thread::JournalJob;
@@ -27,6 +28,7 @@ pub(crate) struct Channels {
     pub(crate) journal: Sender<JournalJob>,
     pub(crate) segments: Sender<SegmentJob>,
     pub(crate) reads: Sender<ReadTask>,
+    pub(crate) courier: Courier,
     /// Told once, when the node serves: how many messages there are. Only then is the end of the log applied.
     pub(crate) ready: SyncSender<u64>,
 }
@@ -92,6 +94,7 @@ impl ShardLoop {
             if self.tick_if_due(now) {
                 self.dispatch_outputs(now);
             }
+            self.channels.courier.go();
             self.tell_status();
             if self.is_stopped(now) {
                 return;
@@ -227,9 +230,12 @@ impl ShardLoop {
                 }
                 Output::Deliveries { connection, subscription, messages } => {
                     let message = ToConnection::Deliveries { subscription, messages };
-                    let refused = self.outlets.get(&connection).and_then(|outlet| outlet.send(message).err());
-                    if let Some(ToConnection::Deliveries { messages, .. }) = refused {
-                        self.node.handle_refused(now, connection, subscription, &messages);
+                    match self.outlets.get(&connection).map(|outlet| outlet.send(message)) {
+                        Some(Ok(waker)) => self.channels.courier.note(waker),
+                        Some(Err(ToConnection::Deliveries { messages, .. })) => {
+                            self.node.handle_refused(now, connection, subscription, &messages);
+                        }
+                        Some(Err(_)) | None => {}
                     }
                     self.note_congestion(now, connection);
                 }
@@ -279,9 +285,9 @@ impl ShardLoop {
     }
 
     /// Sends to a connection. What is for one that is gone is dropped: nobody is left to read it.
-    fn tell(&self, connection: ConnectionId, message: ToConnection) {
-        if let Some(outlet) = self.outlets.get(&connection) {
-            let _ = outlet.send(message);
+    fn tell(&mut self, connection: ConnectionId, message: ToConnection) {
+        if let Some(Ok(waker)) = self.outlets.get(&connection).map(|outlet| outlet.send(message)) {
+            self.channels.courier.note(waker);
         }
     }
 
