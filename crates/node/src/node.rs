@@ -50,7 +50,7 @@ pub struct Node {
     pub(crate) queries: Queries,
     pub(crate) redrives: Redrives,
     pub(crate) open: OpenBatch,
-    /// Whether more is likely to come soon: a batch that is smaller than the one before is not closed yet.
+    /// Whether more is likely to come soon: a batch with fewer publishes than the one before is not closed yet.
     gathers: bool,
     /// Requests that did not fit the open batch.
     pub(crate) overflow: VecDeque<Parked>,
@@ -250,7 +250,7 @@ impl Node {
         self.gathers = gathers;
     }
 
-    /// How many requests a batch waits for while the driver gathers; 0 if it is closed at once.
+    /// How many publishes a batch waits for while the driver gathers; 0 if it is closed at once.
     #[must_use]
     pub fn missing(&self) -> u64 {
         // Who has credit waits for messages that are there, and the first batch of an office for nobody.

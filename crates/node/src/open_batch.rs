@@ -61,10 +61,10 @@ pub(crate) struct OpenBatch {
     pub(crate) published: BTreeSet<TopicIncarnation>,
     /// Publishes in it.
     pub(crate) publishes: u64,
-    /// Commands in it that connections have asked for.
-    pub(crate) asked: u64,
-    /// How many the batch before had.
-    asked_before: u64,
+    /// Publishes of the batch before.
+    publishes_before: u64,
+    /// Whether it has anything but publishes.
+    has_others: bool,
     /// Paths whose deliveries it settles: their credit may be free when it is applied.
     pub(crate) settled: BTreeSet<PathId>,
     /// Since when somebody has been seen to wait for it.
@@ -78,13 +78,14 @@ impl OpenBatch {
             self.settled.insert(settle.path);
         }
         self.builder.add(command);
-        self.asked += u64::from(matches!(kind, WaiterKind::Connection { .. }));
+        self.has_others = true;
         self.waiters.push(Waiter { commands: 1, kind });
     }
 
     /// Adds commands that are answered together.
     pub(crate) fn add_all(&mut self, commands: &[Command], kind: WaiterKind) {
         commands.iter().for_each(|command| self.builder.add(command));
+        self.has_others = true;
         let commands = u32::try_from(commands.len()).expect("a topic has at most PATHS_MAX groups");
         self.waiters.push(Waiter { commands, kind });
     }
@@ -94,7 +95,6 @@ impl OpenBatch {
         self.builder.add_run(run);
         self.published.insert(run.topic);
         self.publishes += u64::from(run.count);
-        self.asked += u64::from(run.count);
         self.waiters.push(Waiter { commands: run.count, kind });
     }
 
@@ -107,10 +107,12 @@ impl OpenBatch {
         self.builder.is_empty()
     }
 
-    /// How many commands are missing to as many as the batch before had; none if one was all that it had, as whoever
-    /// comes alone waits for nobody.
+    /// How many publishes are missing to as many as the batch before had. None if one was all that it had, as whoever comes
+    /// alone waits for nobody; and none once there is anything else: who settles waits for what takes its place, and sends
+    /// nothing more before.
     pub(crate) const fn missing(&self) -> u64 {
-        if self.asked_before < 2 { 0 } else { self.asked_before.saturating_sub(self.asked) }
+        let comes_alone = self.publishes_before < 2;
+        if comes_alone || self.has_others { 0 } else { self.publishes_before.saturating_sub(self.publishes) }
     }
 
     /// Bytes so far.
@@ -121,8 +123,8 @@ impl OpenBatch {
     /// Stamps the batch and hands over its bytes and those who wait for it.
     pub(crate) fn close(&mut self, stamp: mortarmq_shard::Stamp) -> (bytes::Bytes, Vec<Waiter>) {
         self.published.clear();
-        self.publishes = 0;
-        self.asked_before = std::mem::take(&mut self.asked);
+        self.publishes_before = std::mem::take(&mut self.publishes);
+        self.has_others = false;
         self.settled.clear();
         self.waited_since = None;
         (self.builder.close(stamp), std::mem::take(&mut self.waiters))

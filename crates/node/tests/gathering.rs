@@ -1,11 +1,12 @@
-//! A batch waits for as many requests as the one before had, but only while the driver waits for them too.
+//! A batch waits for as many publishes as the one before had, but only while the driver waits for them too.
 
 mod support;
 
 use mortarmq_node::Request;
+use mortarmq_shard::SettleKind;
 use mortarmq_storage::MemoryDisk;
 use mortarmq_types::{ConnectionId, TopicIncarnation};
-use support::{CONNECTION, Rig, RigOptions, publish, subscribe};
+use support::{CONNECTION, Rig, RigOptions, publish, settle, subscribe};
 
 /// A node that has just answered a batch of so many publishes, and waits for more.
 fn gathering(publishes: u64) -> (Rig, TopicIncarnation) {
@@ -23,7 +24,7 @@ fn answers(rig: &mut Rig, request: Request) -> u64 {
 }
 
 #[test]
-fn a_batch_is_closed_when_as_many_requests_are_there_as_the_last_one_had() {
+fn a_batch_is_closed_when_as_many_publishes_are_there_as_the_last_one_had() {
     let (mut rig, topic) = gathering(10);
     assert_eq!(rig.node.missing(), 10);
     assert_eq!(answers(&mut rig, publish(topic, 9, 10..14, b"")), 0);
@@ -66,4 +67,19 @@ fn a_delivery_for_new_credit_is_not_held_back() {
     rig.ask(consumer, vec![more]).expect("no crash");
     assert_eq!(rig.take_deliveries().len(), 3);
     assert_eq!(rig.replies.remove(&CONNECTION).map(|replies| replies.len()), Some(1), "and takes it along");
+}
+
+#[test]
+fn a_settle_is_not_held_back_as_its_consumer_waits_for_what_comes_next() {
+    let (mut rig, topic) = gathering(10);
+    rig.node.handle_gathering(false);
+    let consumer = ConnectionId::new(2);
+    rig.connect(consumer);
+    rig.ask(consumer, vec![subscribe(topic, "billing", 1, 70, 4)]).expect("no crash");
+    let first = rig.take_deliveries();
+    answers(&mut rig, publish(topic, 9, 10..20, b""));
+    rig.node.handle_gathering(true);
+    assert_eq!(answers(&mut rig, publish(topic, 9, 20..21, b"")), 0, "it waits for nine more");
+    let replies = rig.ask(consumer, vec![settle(1, &first[0], SettleKind::Ack)]).expect("no crash");
+    assert_eq!((replies.len(), rig.take_deliveries().len()), (1, 1));
 }
