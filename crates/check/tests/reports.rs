@@ -253,7 +253,15 @@ fn the_page_needs_no_network_and_draws_operations_leases_and_faults() {
     records[2]["client"] = json!("<script>alert(1)</script>");
     let report = judge(&records, &Options::default());
     let page = as_html(&report);
-    for part in ["<svg", "class=\"legend\"", "class=\"lease\"", "class=\"fault\"", "class=\"deliver", "redelivered-after-ack", "ANOMALY"] {
+    for part in [
+        "<svg",
+        "class=\"legend\"",
+        "class=\"lease\"",
+        "class=\"fault\"",
+        "class=\"deliver",
+        "redelivered-after-ack",
+        "ANOMALY",
+    ] {
         assert!(page.contains(part), "{part} is missing: {page}");
     }
     for part in ["http:", "https:", "<script", "src=", "href=", "url("] {

@@ -1,6 +1,6 @@
 //! One message below the path's position that is not settled.
 
-use mortarmq_types::{Attempt, Cause, ClusterTime, DeliveryId, KeyHash, LeaseTime};
+use mortarmq_types::{Attempt, Cause, ClusterTime, DeliveryId, KeyHash, LeaseTime, Mutant};
 
 use crate::{ending::Failure, lease::Fact};
 
@@ -141,9 +141,10 @@ impl Entry {
 
     /// Turns the description of the delivery that ended into that of the next one (P7).
     pub(crate) fn follow(&mut self, ended: DeliveryId, failure: Failure) {
-        self.cause = failure.cause();
+        self.cause = if Mutant::CauseAlwaysExpired.is_on() { Cause::LeaseExpired } else { failure.cause() };
         self.previous = ended;
-        if self.cause.counts() {
+        let is_forgiven = Mutant::NackCountsNoAttempt.is_on() && self.cause == Cause::Nacked;
+        if self.cause.counts() && !is_forgiven {
             self.attempt = Attempt::new(self.attempt.get().saturating_add(1));
             self.given_back = 0;
         } else if failure == Failure::GivenBack {

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use mortarmq_types::{
-    Attempt, Cause, ClusterTime, DeliveryId, DropReason, KeyHash, LeaseTime, MemberId, Position, Seq,
+    Attempt, Cause, ClusterTime, DeliveryId, DropReason, KeyHash, LeaseTime, MemberId, Mutant, Position, Seq,
 };
 
 use crate::{
@@ -430,7 +430,7 @@ impl PathPartition {
     /// Books a message that has lost its worth.
     fn expire(&mut self, seq: Seq, previous: DeliveryId, handed: &mut Handed) {
         let reason = DropReason::Ttl;
-        self.dropped_by[usize::from(reason.number())] += 1;
+        self.dropped_by[usize::from(reason.number())] += u64::from(!Mutant::DropNotCounted.is_on());
         handed.dropped.push(Dropped { seq, reason, previous });
     }
 

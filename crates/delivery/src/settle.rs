@@ -1,7 +1,7 @@
 //! What a consumer says about a message it holds: done, refused, hopeless, given back, still at work. And what the broker says about
 //! one that it cannot read.
 
-use mortarmq_types::{DeliveryId, Seq};
+use mortarmq_types::{DeliveryId, Mutant, Seq};
 
 use crate::{
     ending::{End, Ended, Failure},
@@ -80,7 +80,10 @@ impl PathPartition {
         }
         let lease = self.entries.get(&seq).and_then(Entry::lease).copied();
         // What a purge has still to take away is dropped already.
-        let is_live = |lease: &Lease| lease.delivery_id == delivery_id && !self.is_purged(seq);
+        let is_it = |lease: &Lease| {
+            lease.delivery_id == delivery_id || (Mutant::LateAckHonoured.is_on() && lease.delivery_id > delivery_id)
+        };
+        let is_live = |lease: &Lease| is_it(lease) && !self.is_purged(seq);
         let Some(lease) = lease.filter(is_live) else {
             return self.answer_settled(seq, delivery_id, how, now);
         };

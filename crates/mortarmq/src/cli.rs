@@ -2,8 +2,8 @@
 
 use crate::commands::{
     balance, bench, bench_floor, broker, check, completion, config, context, defaults, demo, dlq, doctor, explain,
-    groups, hash_password, hash_token, history, init, leader, peek, publish, serve, soak, subscribe, topics, trace,
-    verify, version,
+    groups, hash_password, hash_token, history, init, leader, peek, publish, serve, sim, soak, subscribe, topics,
+    trace, verify, version,
 };
 use crate::errors::Failure;
 
@@ -47,6 +47,7 @@ enum Command {
     #[command(subcommand)]
     History(history::Command),
     Check(check::Args),
+    Sim(sim::Args),
     Explain(explain::Args),
     Bench(Box<bench::Args>),
     #[command(hide = true)]
@@ -86,6 +87,7 @@ impl Cli {
             Command::Verify(args) => verify::run(&args),
             Command::History(command) => history::run(&command),
             Command::Check(args) => check::run(&args),
+            Command::Sim(args) => sim::run(&args),
             Command::Explain(args) => explain::run(&args),
             Command::Bench(args) => bench::run(&args),
             Command::BenchFloor(args) => bench_floor::run(&args),

@@ -23,7 +23,7 @@ impl Node {
             self.admit_pull(now, connection, &wanted);
             return;
         }
-        let places = if let Request::Publish(run) = &request { u64::from(run.count) } else { 1 };
+        let places = request.places();
         let Some(slot) = self.connections.take_slots(connection, places) else { return };
         if let Some(failure) = self.refuse_early(&request) {
             self.answer_all(connection, slot, places, &failure);
@@ -33,7 +33,7 @@ impl Node {
             self.add_request(now, connection, slot, request);
             return;
         }
-        let bytes = size_of_request(&request);
+        let bytes = (request.held_bytes() + size_of::<Parked>() - size_of::<Request>()) as u64;
         self.overflow_bytes += bytes;
         self.overflow.push_back(Parked { connection, slot, request, bytes, since: now.monotonic });
     }
@@ -342,21 +342,4 @@ fn deliveries(items: &[SettleItem]) -> u64 {
 fn unknown_member(subscription: u16) -> Failure {
     let text = format!("subscription {subscription} was not given on this connection, or has ended: subscribe again");
     Failure::new(ErrorCode::UnknownMember, text)
-}
-
-fn size_of_request(request: &Request) -> u64 {
-    let variable = match request {
-        Request::Publish(run) => run.commands.len(),
-        Request::Settle { items, .. } => items.len() * std::mem::size_of::<SettleItem>(),
-        Request::Declare { options, .. } => options.len(),
-        Request::Subscribe(subscribe) => subscribe.options.len(),
-        Request::Metadata { names } => names.iter().map(String::len).sum(),
-        Request::Ping
-        | Request::Refused(_)
-        | Request::Delete { .. }
-        | Request::Credit { .. }
-        | Request::Pull { .. }
-        | Request::Heartbeat { .. } => 0,
-    };
-    (variable + std::mem::size_of::<Parked>()) as u64
 }

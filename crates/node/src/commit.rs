@@ -76,9 +76,7 @@ impl Node {
         let failure = Failure::new(mortarmq_wire::ErrorCode::ReadOnlyDegraded, text);
         while let Some(parked) = self.overflow.pop_front() {
             self.overflow_bytes -= parked.bytes;
-            let places =
-                if let crate::request::Request::Publish(run) = &parked.request { u64::from(run.count) } else { 1 };
-            self.answer_all(parked.connection, parked.slot, places, &failure);
+            self.answer_all(parked.connection, parked.slot, parked.request.places(), &failure);
         }
         for id in self.pulls.matching(|_| true) {
             if let Some(pull) = self.pulls.remove(id) {

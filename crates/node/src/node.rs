@@ -51,6 +51,8 @@ pub struct Node {
     pub(crate) queries: Queries,
     pub(crate) redrives: Redrives,
     pub(crate) open: OpenBatch,
+    /// Whether more is likely to come soon: a batch with fewer publishes than the one before is not closed yet.
+    gathers: bool,
     /// Requests that did not fit the open batch.
     pub(crate) overflow: VecDeque<Parked>,
     pub(crate) overflow_bytes: u64,
@@ -131,6 +133,7 @@ impl Node {
             queries: Queries::default(),
             redrives: Redrives::default(),
             open: OpenBatch::default(),
+            gathers: false,
             overflow: VecDeque::new(),
             overflow_bytes: 0,
             proposed: VecDeque::new(),
@@ -248,6 +251,23 @@ impl Node {
         }
     }
 
+    /// The driver waits for more, or does so no longer, before the next batch is written: at most as long as one write takes.
+    ///
+    /// # Source
+    /// DESIGN section 2: the writer may wait, at most one fsync time, until about as many requests are there as the last
+    /// batch answered.
+    pub const fn handle_gathering(&mut self, gathers: bool) {
+        self.gathers = gathers;
+    }
+
+    /// How many publishes a batch waits for while the driver gathers; 0 if it is closed at once.
+    #[must_use]
+    pub fn missing(&self) -> u64 {
+        // Who has credit waits for messages that are there, and the first batch of an office for nobody.
+        let is_urgent = self.first_batch_due || !self.attention.is_empty();
+        if is_urgent { 0 } else { self.open.missing() }
+    }
+
     /// Time passed.
     pub fn handle_tick(&mut self, now: Now) {
         self.turn(now);
@@ -357,7 +377,7 @@ impl Node {
 
     /// Proposes the open batch if the journal is idle and there is a reason to; says whether it did.
     fn close_batch(&mut self, now: Now) -> bool {
-        if !self.leads || self.journal_writes > 0 {
+        if !self.leads || self.journal_writes > 0 || (self.gathers && self.missing() > 0) {
             return false;
         }
         self.add_leader_commands(now);

@@ -61,6 +61,10 @@ pub(crate) struct OpenBatch {
     pub(crate) published: BTreeSet<TopicIncarnation>,
     /// Publishes in it.
     pub(crate) publishes: u64,
+    /// Publishes of the batch before.
+    publishes_before: u64,
+    /// Whether it has anything but publishes.
+    has_others: bool,
     /// Paths whose deliveries it settles: their credit may be free when it is applied.
     pub(crate) settled: BTreeSet<PathId>,
     /// Since when somebody has been seen to wait for it.
@@ -74,12 +78,14 @@ impl OpenBatch {
             self.settled.insert(settle.path);
         }
         self.builder.add(command);
+        self.has_others = true;
         self.waiters.push(Waiter { commands: 1, kind });
     }
 
     /// Adds commands that are answered together.
     pub(crate) fn add_all(&mut self, commands: &[Command], kind: WaiterKind) {
         commands.iter().for_each(|command| self.builder.add(command));
+        self.has_others = true;
         let commands = u32::try_from(commands.len()).expect("a topic has at most PATHS_MAX groups");
         self.waiters.push(Waiter { commands, kind });
     }
@@ -101,6 +107,14 @@ impl OpenBatch {
         self.builder.is_empty()
     }
 
+    /// How many publishes are missing to as many as the batch before had. None if one was all that it had, as whoever comes
+    /// alone waits for nobody; and none once there is anything else: who settles waits for what takes its place, and sends
+    /// nothing more before.
+    pub(crate) const fn missing(&self) -> u64 {
+        let comes_alone = self.publishes_before < 2;
+        if comes_alone || self.has_others { 0 } else { self.publishes_before.saturating_sub(self.publishes) }
+    }
+
     /// Bytes so far.
     pub(crate) fn len(&self) -> usize {
         self.builder.len()
@@ -109,7 +123,8 @@ impl OpenBatch {
     /// Stamps the batch and hands over its bytes and those who wait for it.
     pub(crate) fn close(&mut self, stamp: mortarmq_shard::Stamp) -> (bytes::Bytes, Vec<Waiter>) {
         self.published.clear();
-        self.publishes = 0;
+        self.publishes_before = std::mem::take(&mut self.publishes);
+        self.has_others = false;
         self.settled.clear();
         self.waited_since = None;
         (self.builder.close(stamp), std::mem::take(&mut self.waiters))

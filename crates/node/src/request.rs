@@ -76,6 +76,36 @@ pub enum Request {
     },
 }
 
+impl Request {
+    /// How many places it takes in the order of answers. A pull takes none, and counts as one.
+    #[must_use]
+    pub fn places(&self) -> u64 {
+        if let Self::Publish(run) = self { u64::from(run.count) } else { 1 }
+    }
+
+    /// What it holds in memory.
+    ///
+    /// # Units
+    /// Bytes.
+    #[must_use]
+    pub fn held_bytes(&self) -> usize {
+        let variable = match self {
+            Self::Publish(run) => run.commands.len(),
+            Self::Settle { items, .. } => items.len() * size_of::<SettleItem>(),
+            Self::Declare { options, .. } => options.len(),
+            Self::Subscribe(subscribe) => subscribe.options.len(),
+            Self::Metadata { names } => names.iter().map(String::len).sum(),
+            Self::Ping
+            | Self::Refused(_)
+            | Self::Delete { .. }
+            | Self::Credit { .. }
+            | Self::Pull { .. }
+            | Self::Heartbeat { .. } => 0,
+        };
+        variable + size_of::<Self>()
+    }
+}
+
 /// Joins a group. Names are judged by the state machine.
 #[derive(Clone, Debug)]
 pub struct Subscribe {

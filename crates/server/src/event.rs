@@ -1,5 +1,7 @@
 //! What reaches the shard's loop, and what it sends to connections.
 
+use std::time::Duration;
+
 use mortarmq_node::{Act, Delivery, DiskState, Failure, Gauges, Query, QueryReply, ReadResult, Reply, Request, Unsent};
 use mortarmq_types::{ConnectionId, Position};
 use tokio::sync::oneshot;
@@ -26,8 +28,8 @@ pub(crate) enum Event {
     Act { act: Act, answer: oneshot::Sender<QueryReply> },
     /// What the node holds, for metrics.
     Gauges { answer: oneshot::Sender<Gauges> },
-    /// A batch is durable.
-    JournalWritten { ready_number: u64 },
+    /// A batch is durable; how long that took.
+    JournalWritten { ready_number: u64, took: Duration },
     /// Segment work is done.
     SegmentsWritten { ticket: u64 },
     /// A checkpoint is durable.
@@ -40,6 +42,41 @@ pub(crate) enum Event {
     ReadDone { ticket: u64, result: ReadResult },
     /// Everything that waits is to be finished, then the loop ends.
     Stop,
+}
+
+/// What waits of events that can wait.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Patient {
+    /// Requests; each publish is one.
+    pub(crate) requests: u64,
+    pub(crate) bytes: usize,
+}
+
+impl Event {
+    /// What is in an event that can wait while the journal writes: it would change nothing before. None for all others.
+    pub(crate) fn patience(&self) -> Option<Patient> {
+        match self {
+            Self::Requests { requests, .. } => Some(Patient {
+                requests: requests.iter().map(Request::places).sum(),
+                bytes: requests.iter().map(Request::held_bytes).sum(),
+            }),
+            Self::SegmentsWritten { .. } => Some(Patient::default()),
+            Self::Connected { .. }
+            | Self::NoMoreRequests { .. }
+            | Self::Disconnected { .. }
+            | Self::TurnedOut { .. }
+            | Self::Unsent { .. }
+            | Self::Query { .. }
+            | Self::Act { .. }
+            | Self::Gauges { .. }
+            | Self::JournalWritten { .. }
+            | Self::CheckpointWritten { .. }
+            | Self::CheckpointPutOff { .. }
+            | Self::Disk { .. }
+            | Self::ReadDone { .. }
+            | Self::Stop => None,
+        }
+    }
 }
 
 /// What the shard's loop sends to a connection.

@@ -8,13 +8,14 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use mortarmq_node::drive::{JournalKeeper, Room};
 use mortarmq_shard::command::Batch;
 use mortarmq_storage::{JournalBatch, JournalEntry};
 
 use crate::event::Event;
+use crate::inbox::EventSender;
 use crate::metrics::Metrics;
 use crate::room::{self, FULL_PAUSE};
 use crate::shared::Status;
@@ -31,7 +32,7 @@ pub(crate) enum JournalJob {
 /// What the thread works with.
 pub(crate) struct JournalWriter {
     pub(crate) journal: JournalKeeper,
-    pub(crate) events: Sender<Event>,
+    pub(crate) events: EventSender,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) room: Arc<Room>,
     pub(crate) status: Arc<Status>,
@@ -52,14 +53,13 @@ impl JournalWriter {
         while let Ok(job) = jobs.recv() {
             match job {
                 JournalJob::Append { ready_number, batch } => {
-                    if !self.append(&batch, jobs) {
+                    let Some(took) = self.append(&batch, jobs) else {
                         tracing::warn!("stopped without room for the last batch; nobody was told that it is stored");
                         // The loop hands over work until it ends, and may rely on somebody taking it.
                         jobs.iter().for_each(drop);
                         return;
-                    }
-                    // The loop is gone only at a stop, when nobody waits for this any more.
-                    let _ = self.events.send(Event::JournalWritten { ready_number });
+                    };
+                    self.events.send(Event::JournalWritten { ready_number, took });
                 }
                 JournalJob::Release { log_index, keep_bytes, frees_spares } => {
                     self.release(log_index, keep_bytes, frees_spares);
@@ -68,22 +68,23 @@ impl JournalWriter {
         }
     }
 
-    /// Writes a batch, when there is room; says whether it is written. It is not at a stop.
-    fn append(&mut self, batch: &JournalBatch, jobs: &Receiver<JournalJob>) -> bool {
+    /// Writes a batch, when there is room; says how long the write took. None if it was not written, at a stop.
+    fn append(&mut self, batch: &JournalBatch, jobs: &Receiver<JournalJob>) -> Option<Duration> {
         let mut waiting = None;
         loop {
             let begun = Instant::now();
             let full = match self.journal.append(batch) {
                 Ok(None) => {
                     let (bytes, commands) = size(batch);
-                    self.metrics.count_journal_write(begun.elapsed(), bytes, commands);
-                    return true;
+                    let took = begun.elapsed();
+                    self.metrics.count_journal_write(took, bytes, commands);
+                    return Some(took);
                 }
                 Ok(Some(full)) => full,
                 Err(error) => end_after_disk_failure("the journal", &error),
             };
             if self.status.is_stopping.load(Ordering::Relaxed) {
-                return false;
+                return None;
             }
             waiting.get_or_insert_with(|| {
                 room::wait(&self.room, &full.to_string(), "nothing is confirmed until there is room")
@@ -95,7 +96,7 @@ impl JournalWriter {
                 }
                 Ok(JournalJob::Append { .. }) => unreachable!("the node has one write under way"),
                 Err(RecvTimeoutError::Timeout) => {}
-                Err(RecvTimeoutError::Disconnected) => return false,
+                Err(RecvTimeoutError::Disconnected) => return None,
             }
         }
     }
@@ -119,6 +120,7 @@ fn size(batch: &JournalBatch) -> (u64, u64) {
 mod tests {
     use super::{JournalJob, JournalWriter, start};
     use crate::event::Event;
+    use crate::inbox::{Inbox, inbox};
     use crate::metrics::Metrics;
     use crate::room;
     use crate::shared::Status;
@@ -127,7 +129,7 @@ mod tests {
     use mortarmq_types::ShardId;
     use std::path::Path;
     use std::sync::atomic::Ordering;
-    use std::sync::mpsc::{Receiver, Sender, channel};
+    use std::sync::mpsc::Sender;
     use std::sync::{Arc, Mutex};
     use std::thread::JoinHandle;
     use std::time::Duration;
@@ -141,7 +143,7 @@ mod tests {
         room: Arc<Room>,
         jobs: Sender<JournalJob>,
         thread: JoinHandle<()>,
-        events: Receiver<Event>,
+        events: Inbox,
         sent: u64,
     }
 
@@ -154,7 +156,7 @@ mod tests {
         disk.create_dir_all(data).expect("a folder");
         disk.set_capacity(Some(32 * MIB));
         let shared: Arc<dyn Disk> = Arc::new(disk.clone());
-        let (sender, events) = channel();
+        let (sender, events) = inbox();
         let room = room::open(Arc::clone(&shared), data, reserve_bytes, 0, sender.clone()).expect("opened");
         let room = Arc::new(room);
         let found = Journal::recover(shared, data, options(), bytes::Bytes::new(), None, &mut |_| Ok(()));
@@ -188,12 +190,12 @@ mod tests {
         }
 
         /// Whether the batch is told to be written within a time.
-        fn is_written(&self, number: u64, within: Duration) -> bool {
+        fn is_written(&mut self, number: u64, within: Duration) -> bool {
             loop {
-                match self.events.recv_timeout(within) {
-                    Ok(Event::JournalWritten { ready_number }) => return ready_number == number,
-                    Ok(_) => {}
-                    Err(_) => return false,
+                match self.events.next_within(within) {
+                    Some(Event::JournalWritten { ready_number, .. }) => return ready_number == number,
+                    Some(_) => {}
+                    None => return false,
                 }
             }
         }
@@ -271,7 +273,7 @@ mod tests {
         drop(bench.jobs);
         bench.thread.join().expect("it ends");
         assert!(
-            bench.events.try_iter().all(|event| !matches!(event, Event::JournalWritten { .. })),
+            std::iter::from_fn(|| bench.events.pop()).all(|event| !matches!(event, Event::JournalWritten { .. })),
             "and claims nothing"
         );
     }

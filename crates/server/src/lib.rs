@@ -11,7 +11,7 @@
 //! | disk watch | `room.rs` | looks once a second how full the disk is |
 //! | tokio | `listener.rs`, `connection/`, `web_socket/`, `admin.rs` | sockets and frames, the operator routes |
 //!
-//! Reading order: [`server`] (start and stop), `recover.rs` (journal to node), `event.rs` and `shard_loop.rs`, then
+//! Reading order: [`server`] (start and stop), `recover.rs` (journal to node), `event.rs`, `inbox.rs` and `shard_loop.rs`, then
 //! `connection/mod.rs` (one task per connection) with `connection/intake.rs` (frames to requests) and
 //! `connection/answers.rs` (answers to frames). [`config`] is what a node is told.
 
@@ -20,9 +20,11 @@ mod admin_listener;
 mod clock;
 pub mod config;
 mod connection;
+mod courier;
 mod event;
 mod file_system;
 mod identity;
+mod inbox;
 mod journal_thread;
 mod listener;
 mod machine;

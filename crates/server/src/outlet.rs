@@ -2,26 +2,23 @@
 //! consumers let pile up in all channels together has one. Once it is passed, whoever holds more than an equal share is
 //! told to reconnect and keep up (failure rule 9).
 
-use std::sync::Arc;
+use std::collections::VecDeque;
+use std::future::poll_fn;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
 
 use mortarmq_node::Delivery;
 use tokio::sync::Notify;
-use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
+use tokio::task::coop::cooperative;
 
 use crate::event::ToConnection;
 
 /// The loop's end.
-pub(crate) struct Outlet {
-    sender: UnboundedSender<ToConnection>,
-    queued: Arc<Queued>,
-}
+pub(crate) struct Outlet(Arc<Queued>);
 
 /// The connection's end.
-pub(crate) struct Inlet {
-    receiver: UnboundedReceiver<ToConnection>,
-    queued: Arc<Queued>,
-}
+pub(crate) struct Inlet(Arc<Queued>);
 
 /// Tells when too much has piled up in a channel.
 pub(crate) struct Pile(Arc<Queued>);
@@ -48,14 +45,32 @@ impl Piles {
     }
 }
 
-/// Messages in one channel.
+/// One channel.
 struct Queued {
+    channel: Mutex<Channel>,
+    /// Of messages in it.
     bytes: AtomicUsize,
     all: Arc<Piles>,
     too_many: Notify,
 }
 
+struct Channel {
+    /// Each with what it holds in memory.
+    messages: VecDeque<(ToConnection, usize)>,
+    /// Who waits for one.
+    waits: Option<Waker>,
+    /// Whether anybody takes them.
+    is_taken: bool,
+    /// Whether more may come.
+    is_fed: bool,
+}
+
 impl Queued {
+    fn channel(&self) -> MutexGuard<'_, Channel> {
+        // A panic elsewhere ends the process, so a poisoned lock means nothing here.
+        self.channel.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Adds; says whether this channel is to blame for too much.
     fn add(&self, bytes: usize) -> bool {
         if bytes == 0 {
@@ -84,59 +99,88 @@ impl Queued {
 
 /// Both ends of a new channel, which counts to `all`.
 pub(crate) fn outlet(all: &Arc<Piles>) -> (Outlet, Inlet) {
-    let (sender, receiver) = mpsc::unbounded_channel();
-    let queued = Arc::new(Queued { bytes: AtomicUsize::new(0), all: Arc::clone(all), too_many: Notify::new() });
-    (Outlet { sender, queued: Arc::clone(&queued) }, Inlet { receiver, queued })
+    let channel = Channel { messages: VecDeque::new(), waits: None, is_taken: true, is_fed: true };
+    let (channel, bytes) = (Mutex::new(channel), AtomicUsize::new(0));
+    let queued = Arc::new(Queued { channel, bytes, all: Arc::clone(all), too_many: Notify::new() });
+    (Outlet(Arc::clone(&queued)), Inlet(queued))
 }
 
 impl Outlet {
-    /// Sends; gives the message back if the connection is gone.
-    pub(crate) fn send(&self, message: ToConnection) -> Result<(), ToConnection> {
+    /// Sends; gives the message back if the connection is gone. Whoever waits for it is to be woken by the caller.
+    pub(crate) fn send(&self, message: ToConnection) -> Result<Option<Waker>, ToConnection> {
         let bytes = size(&message);
-        // Before it is sent: the other end counts it down as soon as it is there.
-        if self.queued.add(bytes) {
-            self.queued.too_many.notify_one();
+        let mut channel = self.0.channel();
+        if !channel.is_taken {
+            return Err(message);
         }
-        self.sender.send(message).map_err(|mpsc::error::SendError(message)| {
-            self.queued.remove(bytes);
-            message
-        })
+        // Before the channel is let go: the other end counts it down as soon as it is there.
+        if self.0.add(bytes) {
+            self.0.too_many.notify_one();
+        }
+        channel.messages.push_back((message, bytes));
+        Ok(channel.waits.take())
+    }
+
+    /// Bytes of messages that wait in the channel.
+    pub(crate) fn queued_bytes(&self) -> usize {
+        self.0.bytes.load(Ordering::Relaxed)
     }
 }
 
-impl Outlet {
-    /// Bytes of messages that wait in the channel.
-    pub(crate) fn queued_bytes(&self) -> usize {
-        self.queued.bytes.load(Ordering::Relaxed)
+impl Drop for Outlet {
+    fn drop(&mut self) {
+        let mut channel = self.0.channel();
+        channel.is_fed = false;
+        let waits = channel.waits.take();
+        drop(channel);
+        waits.into_iter().for_each(Waker::wake);
     }
 }
 
 impl Inlet {
     /// Waits for the next message; `None` once the loop has let go of the connection.
     pub(crate) async fn recv(&mut self) -> Option<ToConnection> {
-        let message = self.receiver.recv().await?;
-        Some(self.count(message))
+        // A connection that is sent more and more gives way to others now and then.
+        cooperative(poll_fn(|context| self.poll_recv(context))).await
+    }
+
+    fn poll_recv(&mut self, context: &mut Context<'_>) -> Poll<Option<ToConnection>> {
+        let mut channel = self.0.channel();
+        if let Some((message, bytes)) = channel.messages.pop_front() {
+            self.0.remove(bytes);
+            return Poll::Ready(Some(message));
+        }
+        if !channel.is_fed {
+            return Poll::Ready(None);
+        }
+        match &mut channel.waits {
+            Some(waker) => waker.clone_from(context.waker()),
+            none => *none = Some(context.waker().clone()),
+        }
+        Poll::Pending
     }
 
     /// The next message, if there is one now.
     pub(crate) fn try_recv(&mut self) -> Option<ToConnection> {
-        let message = self.receiver.try_recv().ok()?;
-        Some(self.count(message))
+        let (message, bytes) = self.0.channel().messages.pop_front()?;
+        self.0.remove(bytes);
+        Some(message)
     }
 
     /// Takes nothing new; what is in the channel can still be taken.
     pub(crate) fn close(&mut self) {
-        self.receiver.close();
+        self.0.channel().is_taken = false;
     }
 
     /// Tells when too much has piled up.
     pub(crate) fn pile(&self) -> Pile {
-        Pile(Arc::clone(&self.queued))
+        Pile(Arc::clone(&self.0))
     }
+}
 
-    fn count(&self, message: ToConnection) -> ToConnection {
-        self.queued.remove(size(&message));
-        message
+impl Drop for Inlet {
+    fn drop(&mut self) {
+        self.close();
     }
 }
 

@@ -10,6 +10,7 @@ use mortarmq_node::{ReadJob, ReadResult};
 use mortarmq_storage::SegmentReader;
 
 use crate::event::Event;
+use crate::inbox::EventSender;
 use crate::threads::spawn;
 
 /// One read.
@@ -23,7 +24,7 @@ pub(crate) struct ReadTask {
 /// The channel needs no bound of its own: a subscription has one read under way, and each question has one.
 pub(crate) fn start(
     reader: &SegmentReader,
-    events: &Sender<Event>,
+    events: &EventSender,
 ) -> io::Result<(Sender<ReadTask>, Vec<JoinHandle<()>>)> {
     let (sender, tasks) = mpsc::channel();
     let tasks = Arc::new(Mutex::new(tasks));
@@ -35,7 +36,7 @@ pub(crate) fn start(
     Ok((sender, threads))
 }
 
-fn read_all(reader: &SegmentReader, tasks: &Mutex<Receiver<ReadTask>>, events: &Sender<Event>) {
+fn read_all(reader: &SegmentReader, tasks: &Mutex<Receiver<ReadTask>>, events: &EventSender) {
     loop {
         // A panic elsewhere ends the process, so a poisoned lock means nothing here.
         let next = tasks.lock().unwrap_or_else(PoisonError::into_inner).recv();
@@ -44,8 +45,7 @@ fn read_all(reader: &SegmentReader, tasks: &Mutex<Receiver<ReadTask>>, events: &
         if let ReadResult::Failed(reason) = &result {
             tracing::error!("a read failed and is not served: {reason}");
         }
-        // The loop is gone only at a stop, when nobody waits for this any more.
-        let _ = events.send(Event::ReadDone { ticket, result });
+        events.send(Event::ReadDone { ticket, result });
     }
 }
 

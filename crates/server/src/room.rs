@@ -3,13 +3,14 @@
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Duration;
 
 use mortarmq_node::drive::{Room, RoomNews, Waiting};
 use mortarmq_storage::Disk;
 
 use crate::event::Event;
+use crate::inbox::EventSender;
 
 /// Opens the reserve of a data directory; what the loop must hear goes to `events`.
 ///
@@ -20,17 +21,16 @@ pub(crate) fn open(
     data_dir: &Path,
     reserve_bytes: u64,
     journal_file_bytes: u64,
-    events: Sender<Event>,
+    events: EventSender,
 ) -> io::Result<Room> {
     let shown = data_dir.to_path_buf();
     Room::open(disk, data_dir, reserve_bytes, journal_file_bytes, move |news| tell(&shown, &events, news))
 }
 
-fn tell(data_dir: &Path, events: &Sender<Event>, news: RoomNews<'_>) {
+fn tell(data_dir: &Path, events: &EventSender, news: RoomNews<'_>) {
     let data_dir = data_dir.display();
     match news {
-        // The loop is gone only at a stop.
-        RoomNews::State(state) => drop(events.send(Event::Disk { state })),
+        RoomNews::State(state) => events.send(Event::Disk { state }),
         RoomNews::Short { state, held_bytes } => tracing::warn!(
             free_bytes = state.free_bytes,
             held_bytes,

@@ -9,7 +9,7 @@ use std::io;
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread::JoinHandle;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
 use mortarmq_node::SegmentWork;
@@ -18,6 +18,7 @@ use mortarmq_shard::Image;
 use mortarmq_storage::CheckpointMeta;
 
 use crate::event::Event;
+use crate::inbox::EventSender;
 use crate::room::{self, FULL_PAUSE};
 use crate::threads::{end_after_disk_failure, spawn};
 
@@ -37,12 +38,12 @@ pub(crate) enum SegmentJob {
 pub(crate) fn start(
     segments: Segments,
     unwritten: Option<u64>,
-    events: Sender<Event>,
+    events: EventSender,
     room: Arc<Room>,
 ) -> io::Result<(Sender<SegmentJob>, JoinHandle<()>)> {
     let (sender, jobs) = mpsc::channel();
     let keeper = SegmentKeeper::new(segments, unwritten, Arc::clone(&room));
-    let behind = Behind { keeper, events, room, waiting: None };
+    let behind = Behind { keeper, events, room, waiting: None, rests_until: None };
     let thread = spawn("segments", move || behind.run(&jobs))?;
     Ok((sender, thread))
 }
@@ -50,10 +51,12 @@ pub(crate) fn start(
 /// The writer, and what it has taken and not written.
 struct Behind {
     keeper: SegmentKeeper,
-    events: Sender<Event>,
+    events: EventSender,
     room: Arc<Room>,
     /// There was no room for what waits in memory; when to try again.
     waiting: Option<(Waiting, Instant)>,
+    /// Before that nothing is written again, so that many batches share one write to a file.
+    rests_until: Option<Instant>,
 }
 
 impl Behind {
@@ -73,7 +76,10 @@ impl Behind {
             };
             while let Some(job) = next.take() {
                 match job {
-                    SegmentJob::Work { ticket, work } => next = self.gather(ticket, work, jobs),
+                    SegmentJob::Work { ticket, work } => {
+                        self.rest();
+                        next = self.gather(ticket, work, jobs);
+                    }
                     SegmentJob::Checkpoint { meta, image } => self.checkpoint(&meta, &image),
                 }
                 self.flush();
@@ -82,6 +88,14 @@ impl Behind {
         }
         if self.keeper.has_unwritten() {
             tracing::warn!("stopped without room for all segments; the next start writes them from the journal");
+        }
+    }
+
+    /// Sleeps until the next write is due. What comes meanwhile wakes nobody. A delivery does not wait for it: the node has
+    /// in memory what is not written, but for copies, whose bytes are made here.
+    fn rest(&mut self) {
+        if let Some(until) = self.rests_until.take() {
+            std::thread::sleep(until.saturating_duration_since(Instant::now()));
         }
     }
 
@@ -113,7 +127,10 @@ impl Behind {
         }
         match self.keeper.flush() {
             Ok(Flushed::Nothing) => {}
-            Ok(Flushed::Written { ticket }) => self.tell_written(ticket),
+            Ok(Flushed::Written { ticket }) => {
+                self.tell_written(ticket);
+                self.rests_until = Some(Instant::now() + PACE);
+            }
             Ok(Flushed::NoRoom(full)) => {
                 let meanwhile = "segments wait in memory, and deliveries stop when 64 MiB do";
                 let waiting = match self.waiting.take() {
@@ -129,8 +146,7 @@ impl Behind {
 
     fn tell_written(&mut self, ticket: u64) {
         self.waiting = None;
-        // The loop is gone only at a stop, when nobody waits for this any more.
-        let _ = self.events.send(Event::SegmentsWritten { ticket });
+        self.events.send(Event::SegmentsWritten { ticket });
     }
 
     fn tell_unreadable(&mut self) {
@@ -171,9 +187,12 @@ impl Behind {
             Err(error) => end_after_disk_failure("the segment writer", &error),
         };
         self.tell_unreadable();
-        let _ = self.events.send(event);
+        self.events.send(event);
     }
 }
+
+/// Between two writes: a batch of the journal is due about every 0.1 ms, and has a few records for each of many files.
+const PACE: Duration = Duration::from_millis(5);
 
 #[cfg(test)]
 mod tests;

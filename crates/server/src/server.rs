@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use mortarmq_node::NodeError;
 use mortarmq_node::drive::{JournalKeeper, RecoveredNode, Room, STEP_BYTES, SegmentError};
+use mortarmq_storage::Recovered as Found;
 use mortarmq_storage::{CheckpointError, DirectoryLock, Disk, FolderError, JournalError, LockError, RealDisk};
 use mortarmq_transport::{Acceptor, FileFault};
 use tokio::net::TcpListener;
@@ -21,8 +22,10 @@ use crate::admin::{self, AdminHandle};
 use crate::admin_listener::{AdminListener, Patient, give_time};
 use crate::config::{Config, TlsFiles};
 use crate::connection::session::Identity;
+use crate::courier::courier;
 use crate::event::Event;
 use crate::identity::{self, ForeignData};
+use crate::inbox::{EventSender, inbox};
 use crate::journal_thread::JournalWriter;
 use crate::listener::ClientListener;
 use crate::metrics::Metrics;
@@ -167,14 +170,13 @@ impl Server {
         let places =
             places(config.max_connections, 1 + u32::from(config.listen_ws.is_some())).map_err(StartError::OpenFiles)?;
         let (metrics, status) = (Arc::new(Metrics::new()), Arc::new(Status::new()));
-        let (events, inbox) = std_mpsc::channel();
+        let (events, inbox) = inbox();
         let disk: Arc<dyn Disk> = Arc::new(RealDisk);
         // First whose folder it is, so that nothing of another node's is touched. Only a new one is written to by that.
         let identity = identity::claim(&*disk, &config.data_dir, config.node_id).map_err(StartError::ForeignData)?;
         let room = room(&config, &disk, &events)?;
         let Recovered { drive, begun } = recover(&config, &identity, &disk, &room)?;
-        let RecoveredNode { node, journal, segments, unwritten, is_new, checkpoint: _, found } = drive;
-        let torn = found.torn;
+        let RecoveredNode { node, journal, segments, unwritten, is_new, found: Found { torn, .. }, .. } = drive;
         if torn.is_some() {
             metrics.count_torn_tail();
         }
@@ -202,7 +204,8 @@ impl Server {
         let thread = threads::spawn("disk", move || room::watch(&watched, &watch_ended)).map_err(StartError::Thread)?;
         threads.push(thread);
         let (ready, is_ready) = std_mpsc::sync_channel(1);
-        let channels = Channels { events: inbox, journal, segments, reads, ready };
+        let (courier, round) = courier();
+        let channels = Channels { events: inbox, journal, segments, reads, courier, ready };
         let shard_loop = ShardLoop::new(node, channels, Arc::clone(&status));
         // In front: the others end when its ends of their channels are gone.
         threads.insert(0, threads::spawn("shard-0", move || shard_loop.run()).map_err(StartError::Thread)?);
@@ -210,6 +213,7 @@ impl Server {
         let (stop, stopping) = watch::channel(false);
         let (alive, all_closed) = mpsc::channel(1);
         let runtime = runtime().map_err(StartError::Thread)?;
+        runtime.spawn(round.run());
         let process = Process { runtime, stop, all_closed, shared, room, watch_disk, scrub, threads, _lock: lock };
         let listening = match is_ready.recv_timeout(READY_TIME) {
             Ok(messages) => {
@@ -383,7 +387,7 @@ fn acceptor(config: &Config) -> Result<Option<Acceptor>, StartError> {
 }
 
 /// Holds room before anything else is written, and tells the loop first of all how the disk stands.
-fn room(config: &Config, disk: &Arc<dyn Disk>, events: &std_mpsc::Sender<Event>) -> Result<Arc<Room>, StartError> {
+fn room(config: &Config, disk: &Arc<dyn Disk>, events: &EventSender) -> Result<Arc<Room>, StartError> {
     let (path, reserve_bytes) = (&config.data_dir, config.disk_reserve_bytes);
     let room = room::open(Arc::clone(disk), path, reserve_bytes, config.journal_file_bytes, events.clone())
         .map_err(|source| StartError::Reserve { path: path.clone(), source })?;

@@ -4,15 +4,17 @@
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender};
-use std::time::Duration;
+use std::sync::mpsc::{Sender, SyncSender};
+use std::time::{Duration, Instant};
 
 use mortarmq_node::{Node, Now, Output, QueryReply, TICK_MS};
 use mortarmq_types::{ConnectionId, MonotonicTime};
 use tokio::sync::oneshot;
 
 use crate::clock::NodeClock;
+use crate::courier::Courier;
 use crate::event::{Event, ToConnection};
+use crate::inbox::{Inbox, Sleep};
 use crate::journal_thread::JournalJob;
 use crate::outlet::Outlet;
 use crate::read_pool::ReadTask;
@@ -22,10 +24,11 @@ use crate::shared::Status;
 
 /// The loop's own end of every channel.
 pub(crate) struct Channels {
-    pub(crate) events: Receiver<Event>,
+    pub(crate) events: Inbox,
     pub(crate) journal: Sender<JournalJob>,
     pub(crate) segments: Sender<SegmentJob>,
     pub(crate) reads: Sender<ReadTask>,
+    pub(crate) courier: Courier,
     /// Told once, when the node serves: how many messages there are. Only then is the end of the log applied.
     pub(crate) ready: SyncSender<u64>,
 }
@@ -43,6 +46,10 @@ pub(crate) struct ShardLoop {
     last_question: u64,
     next_tick: MonotonicTime,
     journal_writes: u32,
+    /// Until then the next batch may wait for more.
+    gather_until: Instant,
+    /// Whether the node was told so in this turn.
+    gathers: bool,
     is_ready_told: bool,
     /// When a stop was asked for, the moment from which on nothing is waited for any more.
     stop_by: Option<MonotonicTime>,
@@ -61,6 +68,8 @@ impl ShardLoop {
             last_question: 0,
             next_tick: MonotonicTime::ZERO,
             journal_writes: 0,
+            gather_until: Instant::now(),
+            gathers: false,
             is_ready_told: false,
             stop_by: None,
         }
@@ -69,24 +78,23 @@ impl ShardLoop {
     /// Turns until a stop was asked for and everything that was begun is written.
     pub(crate) fn run(mut self) {
         loop {
-            let first = match self.channels.events.recv_timeout(self.patience()) {
-                Ok(event) => Some(event),
-                Err(RecvTimeoutError::Timeout) => None,
-                Err(RecvTimeoutError::Disconnected) => return,
-            };
+            let (at_most, sleep) = self.rest();
+            if !self.channels.events.wait(at_most, sleep) {
+                return;
+            }
             let now = self.clock.now();
-            if let Some(event) = first {
+            for _ in 0..EVENTS_PER_TURN {
+                let Some(event) = self.channels.events.pop() else { break };
                 self.handle(now, event);
-                for _ in 1..EVENTS_PER_TURN {
-                    let Ok(event) = self.channels.events.try_recv() else { break };
-                    self.handle(now, event);
-                }
             }
             self.note_relief(now);
+            self.gathers = !self.gathering().is_zero();
+            self.node.handle_gathering(self.gathers);
             self.dispatch_outputs(now);
             if self.tick_if_due(now) {
                 self.dispatch_outputs(now);
             }
+            self.channels.courier.go();
             self.tell_status();
             if self.is_stopped(now) {
                 return;
@@ -102,6 +110,24 @@ impl ShardLoop {
                 "{} is what the catalog says, not what the configuration does; change it: mortarmq defaults set", key.key()
             );
         }
+    }
+
+    /// How long nothing needs to be done, and what is worth to be woken for.
+    fn rest(&self) -> (Duration, Sleep) {
+        if self.journal_writes > 0 {
+            // What is asked meanwhile joins the batch behind the one that is being written.
+            return (self.patience(), Sleep::Deep { requests: u64::MAX });
+        }
+        match self.node.missing() {
+            // Also when that moment is past by now: the node was told that more is waited for.
+            requests @ 1.. if self.gathers => (self.gathering(), Sleep::Deep { requests }),
+            _ => (self.patience(), Sleep::Light),
+        }
+    }
+
+    /// How long the next batch waits for more.
+    fn gathering(&self) -> Duration {
+        self.gather_until.saturating_duration_since(Instant::now())
     }
 
     /// How long nothing needs to be done.
@@ -128,8 +154,9 @@ impl ShardLoop {
     fn handle(&mut self, now: Now, event: Event) {
         match event {
             Event::Requests { connection, requests } => self.node.handle_requests(now, connection, requests),
-            Event::JournalWritten { ready_number } => {
+            Event::JournalWritten { ready_number, took } => {
                 self.journal_writes -= 1;
+                self.gather_until = Instant::now() + took.min(GATHER_MAX);
                 self.node.handle_journal_written(now, ready_number);
             }
             Event::SegmentsWritten { ticket } => self.node.handle_segments_written(now, ticket),
@@ -204,9 +231,12 @@ impl ShardLoop {
                 }
                 Output::Deliveries { connection, subscription, messages } => {
                     let message = ToConnection::Deliveries { subscription, messages };
-                    let refused = self.outlets.get(&connection).and_then(|outlet| outlet.send(message).err());
-                    if let Some(ToConnection::Deliveries { messages, .. }) = refused {
-                        self.node.handle_refused(now, connection, subscription, &messages);
+                    match self.outlets.get(&connection).map(|outlet| outlet.send(message)) {
+                        Some(Ok(waker)) => self.channels.courier.note(waker),
+                        Some(Err(ToConnection::Deliveries { messages, .. })) => {
+                            self.node.handle_refused(now, connection, subscription, &messages);
+                        }
+                        Some(Err(_)) | None => {}
                     }
                     self.note_congestion(now, connection);
                 }
@@ -256,9 +286,9 @@ impl ShardLoop {
     }
 
     /// Sends to a connection. What is for one that is gone is dropped: nobody is left to read it.
-    fn tell(&self, connection: ConnectionId, message: ToConnection) {
-        if let Some(outlet) = self.outlets.get(&connection) {
-            let _ = outlet.send(message);
+    fn tell(&mut self, connection: ConnectionId, message: ToConnection) {
+        if let Some(Ok(waker)) = self.outlets.get(&connection).map(|outlet| outlet.send(message)) {
+            self.channels.courier.note(waker);
         }
     }
 
@@ -285,5 +315,7 @@ const EVENTS_PER_TURN: usize = 512;
 /// A connection with more than that in its channel gets nothing more until it has taken most of it: two default windows.
 const CONGESTED_BYTES: usize = 4 << 20;
 const RELIEVED_BYTES: usize = 1 << 20;
+/// A batch never waits longer for more, however long the disk takes.
+const GATHER_MAX: Duration = Duration::from_millis(1);
 /// How long a stop waits for the journal and its last checkpoint.
 const STOP_MS: u64 = 5000;

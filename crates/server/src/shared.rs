@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
-use std::sync::mpsc;
 use std::time::Instant;
 
 use mortarmq_http::Access;
@@ -13,12 +12,13 @@ use crate::clock::NodeClock;
 use crate::config::Config;
 use crate::connection::deadlines::Timeouts;
 use crate::event::Event;
+use crate::inbox::EventSender;
 use crate::metrics::Metrics;
 use crate::outlet::Piles;
 
 /// What all connections of a process share.
 pub(crate) struct Shared {
-    events: mpsc::Sender<Event>,
+    events: EventSender,
     last_connection: AtomicU64,
     pub(crate) clock: NodeClock,
     /// Who may do what.
@@ -54,12 +54,7 @@ impl Status {
 const READ_ONLY: u8 = 2;
 
 impl Shared {
-    pub(crate) fn new(
-        events: mpsc::Sender<Event>,
-        config: &Config,
-        metrics: Arc<Metrics>,
-        status: Arc<Status>,
-    ) -> Self {
+    pub(crate) fn new(events: EventSender, config: &Config, metrics: Arc<Metrics>, status: Arc<Status>) -> Self {
         let permits = usize::try_from(config.receive_budget_bytes).unwrap_or(usize::MAX).min(Semaphore::MAX_PERMITS);
         let receive_budget = Arc::new(Semaphore::new(permits));
         let piles = Arc::new(Piles::new(usize::try_from(config.send_budget_bytes).unwrap_or(usize::MAX)));
@@ -83,6 +78,6 @@ impl Shared {
 
     /// Gives an event to the shard's loop. Once the loop has ended nobody is left to care.
     pub(crate) fn send(&self, event: Event) {
-        let _ = self.events.send(event);
+        self.events.send(event);
     }
 }

@@ -17,6 +17,7 @@ mod history;
 mod judge;
 pub mod plan;
 mod random;
+pub mod schedule;
 mod shrink;
 mod swarm;
 mod tally;

@@ -3,16 +3,25 @@
 //!
 //! `MORTARMQ_SIM_SEEDS=100..200` plays others.
 
-use mortarmq_sim::{Keep, draw, play};
+use mortarmq_sim::{Keep, RARE_STATES, Tally, draw, play};
 
 #[test]
 fn every_promise_holds_in_simulated_lives() {
-    for seed in seeds() {
+    let mut tally = Tally::default();
+    let seeds = seeds();
+    for seed in seeds.clone() {
         let outcome = play(&draw(seed), Keep::default());
         if let Some(failure) = outcome.failure {
             panic!("seed {seed} (play it again: MORTARMQ_SIM_SEEDS={seed}..{}): {failure}", seed + 1);
         }
-        assert!(outcome.tally.operations > 1000, "seed {seed} has too little work: {}", outcome.tally.operations);
+        tally.add(&outcome.tally);
+    }
+    let played = seeds.end - seeds.start;
+    println!("{played} lives: {tally:#?}");
+    assert!(tally.operations > 2000 * played, "too little work: {} operations", tally.operations);
+    if played >= 200 {
+        let missed: Vec<_> = RARE_STATES.iter().filter(|what| !tally.reached.contains_key(**what)).collect();
+        assert!(missed.is_empty(), "no life met {missed:?}");
     }
 }
 

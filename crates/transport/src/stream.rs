@@ -1,11 +1,12 @@
 //! The stream: what server and client read and write.
 
+use std::future::Future;
 use std::io::{self, IoSlice};
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::task::{Context, Poll, ready};
 
 use bytes::BytesMut;
-use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf, Ready};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, Interest, ReadBuf, Ready};
 use tokio::net::TcpStream;
 
 use crate::session::Session;
@@ -76,6 +77,45 @@ impl Stream {
         match &mut self.session {
             None => self.socket.try_read_buf(into),
             Some(session) => session.read(&self.socket, into),
+        }
+    }
+
+    /// As [`readable`](Self::readable).
+    ///
+    /// # Errors
+    /// The system's.
+    #[inline]
+    pub fn poll_readable(&self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if self.can_read_now() { Poll::Ready(Ok(())) } else { self.socket.poll_read_ready(context) }
+    }
+
+    /// As [`writable`](Self::writable).
+    ///
+    /// # Errors
+    /// The system's.
+    #[inline]
+    pub fn poll_writable(&self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.socket.poll_write_ready(context)
+    }
+
+    /// Waits until there may be something to read, then gives `into` room for `room_bytes` and reads as
+    /// [`try_read_buf`](Self::try_read_buf) does. Without TLS the next wait asks the system nothing when this read left some
+    /// of the room: then nothing more was there, and it will tell.
+    ///
+    /// # Errors
+    /// Those of `try_read_buf`.
+    #[inline]
+    pub fn poll_read_buf(
+        &mut self,
+        context: &mut Context<'_>,
+        room_bytes: usize,
+        into: &mut BytesMut,
+    ) -> Poll<io::Result<usize>> {
+        ready!(self.poll_readable(context))?;
+        into.reserve(room_bytes);
+        match &mut self.session {
+            None => pin!(self.socket.read_buf(into)).poll(context),
+            Some(session) => Poll::Ready(session.read(&self.socket, into)),
         }
     }
 

@@ -8,10 +8,12 @@ mod numbers;
 
 pub mod cause;
 pub mod identity;
+pub mod mutants;
 pub mod position;
 pub mod time;
 
 pub use cause::{Cause, DropReason};
 pub use identity::{ConnectionId, KeyHash, MemberId, NodeId, Partition, PathId, ProducerId, ShardId, TopicIncarnation};
+pub use mutants::Mutant;
 pub use position::{Attempt, CommitIndex, DeliveryId, Epoch, Position, ProducerSeq, Seq};
 pub use time::{ClusterTime, LeaseTime, MonotonicTime, WallTime};

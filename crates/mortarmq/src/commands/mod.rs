@@ -22,6 +22,7 @@ pub(crate) mod leader;
 pub(crate) mod peek;
 pub(crate) mod publish;
 pub(crate) mod serve;
+pub(crate) mod sim;
 pub(crate) mod soak;
 pub(crate) mod subscribe;
 pub(crate) mod topics;

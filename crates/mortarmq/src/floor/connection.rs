@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use bytes::{Buf, BytesMut};
 use mortarmq_wire::{Split, split_frame};
-use tokio::io::AsyncWriteExt;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::mpsc::unbounded_channel;
 
@@ -36,16 +36,14 @@ async fn run(mut stream: TcpStream, number: ConnectionNumber, core: &Core) -> io
     let (outlet, mut inlet) = unbounded_channel();
     core.connected(number, outlet);
     let mut input = BytesMut::with_capacity(READ_BYTES);
+    let (mut reader, mut writer) = stream.split();
     loop {
+        input.reserve(READ_BYTES);
         let mut out = tokio::select! {
-            readable = stream.readable() => {
-                readable?;
-                input.reserve(READ_BYTES);
-                match stream.try_read_buf(&mut input) {
-                    Ok(0) => return Ok(()),
-                    Ok(_) => {}
-                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => continue,
-                    Err(error) => return Err(error),
+            // One system call a read: behind one that left room, nothing more is there.
+            read = reader.read_buf(&mut input) => {
+                if read? == 0 {
+                    return Ok(());
                 }
                 let frames = take_frames(&mut input)?;
                 if frames.is_empty() { continue } else { core.requests(number, frames)? }
@@ -58,7 +56,7 @@ async fn run(mut stream: TcpStream, number: ConnectionNumber, core: &Core) -> io
         while let Ok(more) = inlet.try_recv() {
             out.extend_from_slice(&more);
         }
-        stream.write_all_buf(&mut out).await?;
+        writer.write_all_buf(&mut out).await?;
     }
 }
 

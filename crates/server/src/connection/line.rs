@@ -2,17 +2,35 @@
 
 use std::io;
 use std::sync::Arc;
+use std::task::{Context, Poll, ready};
 
 use bytes::BytesMut;
 use mortarmq_transport::Stream;
 use tokio::net::TcpStream;
 
+use super::READ_BYTES;
 use crate::web_socket::{Origins, WebSocket};
 
 /// A stream of frames. Its methods are those of [`Stream`].
 pub(crate) struct Line {
     stream: Stream,
     web: Option<Box<WebSocket>>,
+}
+
+/// What is waited for.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Wants {
+    pub(super) read: bool,
+    pub(super) write: bool,
+}
+
+/// What a stream did, or can do.
+#[derive(Debug)]
+pub(super) enum Moved {
+    /// It was read; `WouldBlock` when there was nothing after all.
+    Read(io::Result<usize>),
+    /// It takes bytes again.
+    Writable(io::Result<()>),
 }
 
 impl Line {
@@ -26,12 +44,26 @@ impl Line {
         Self { stream, web: Some(Box::new(WebSocket::new(origins))) }
     }
 
-    pub(super) async fn readable(&self) -> io::Result<()> {
-        if self.web.as_ref().is_some_and(|web| web.is_readable()) { Ok(()) } else { self.stream.readable().await }
-    }
-
-    pub(super) async fn writable(&self) -> io::Result<()> {
-        self.stream.writable().await
+    /// Waits for what is wanted. To read, `into` gets room for one read once there is something.
+    pub(super) fn poll_moved(&mut self, context: &mut Context<'_>, wants: Wants, into: &mut BytesMut) -> Poll<Moved> {
+        if wants.write
+            && let Poll::Ready(ready) = self.stream.poll_writable(context)
+        {
+            return Poll::Ready(Moved::Writable(ready));
+        }
+        if !wants.read {
+            return Poll::Pending;
+        }
+        let Some(web) = &mut self.web else {
+            return self.stream.poll_read_buf(context, READ_BYTES, into).map(Moved::Read);
+        };
+        if !web.is_readable()
+            && let Err(error) = ready!(self.stream.poll_readable(context))
+        {
+            return Poll::Ready(Moved::Read(Err(error)));
+        }
+        into.reserve(READ_BYTES);
+        Poll::Ready(Moved::Read(web.read(&mut self.stream, into)))
     }
 
     pub(super) fn try_read_buf(&mut self, into: &mut BytesMut) -> io::Result<usize> {

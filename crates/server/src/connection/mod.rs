@@ -19,7 +19,9 @@ pub(crate) mod receive_budget;
 mod requests;
 pub(crate) mod session;
 
+use std::future::poll_fn;
 use std::io;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -35,14 +37,14 @@ use tokio::net::TcpStream;
 use tokio::sync::watch;
 
 use crate::event::Event;
-use crate::outlet::{Inlet, Pile, outlet};
+use crate::outlet::{Inlet, outlet};
 use crate::shared::Shared;
 use crate::web_socket::WebFault;
 use answers::Behind;
 use deadlines::{Deadlines, Verdict};
 use deliveries::Backlog;
 use intake::{NO_OP, take_frames};
-use line::Line;
+use line::{Line, Moved, Wants};
 use outbox::Outbox;
 use receive_budget::Grant;
 use session::{Identity, Session, Stage};
@@ -79,7 +81,6 @@ struct Connection {
     id: ConnectionId,
     shared: Arc<Shared>,
     inbox: Inlet,
-    pile: Pile,
     session: Session,
     input: BytesMut,
     /// Nothing was read since time-outs were looked at.
@@ -107,7 +108,6 @@ impl Connection {
             id,
             session: Session::new(identity, Arc::clone(&shared.access), Arc::clone(&shared.metrics)),
             shared,
-            pile: inbox.pile(),
             inbox,
             input: BytesMut::new(),
             is_quiet: true,
@@ -123,7 +123,10 @@ impl Connection {
     }
 
     /// Runs until nothing is left to do. The reason is for the log.
-    async fn run(&mut self, mut stopping: watch::Receiver<bool>) -> io::Result<&'static str> {
+    async fn run(&mut self, stopping: watch::Receiver<bool>) -> io::Result<&'static str> {
+        // Made once: they stay in their queues while others wake this task, which is twice for each request.
+        let pile = self.inbox.pile();
+        let (mut too_high, mut stop) = (pin!(pile.too_high()), pin!(asked_to_stop(stopping)));
         let mut check = tokio::time::interval(CHECK_PERIOD);
         check.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
@@ -135,24 +138,25 @@ impl Connection {
                 self.take_input();
                 continue;
             }
-            let may_read = self.may_read();
+            let wants = Wants { read: self.may_read(), write: self.is_blocked || self.stream.wants_write() };
             tokio::select! {
-                ready = self.stream.readable(), if may_read => {
-                    ready?;
-                    self.read()?;
-                }
-                ready = self.stream.writable(), if self.is_blocked || self.stream.wants_write() => {
-                    ready?;
-                    self.is_blocked = false;
-                }
+                moved = poll_fn(|context| self.stream.poll_moved(context, wants, &mut self.input)),
+                    if wants.read || wants.write => match moved
+                {
+                    Moved::Read(read) => self.handle_read(read)?,
+                    Moved::Writable(ready) => {
+                        ready?;
+                        self.is_blocked = false;
+                    }
+                },
                 message = self.inbox.recv(), if self.may_take() => match message {
                     Some(message) => self.backlog.push(message),
                     None => return Ok("the node has stopped"),
                 },
-                () = self.pile.too_high(), if !self.is_last_written => self.turn_out(),
+                () = &mut too_high, if !self.is_last_written => self.turn_out(),
                 () = self.grant.granted(), if self.grant.is_waiting() => {}
                 () = sleep_until(self.reject_at), if self.reject_at.is_some() => self.reject(),
-                () = asked_to_stop(&mut stopping), if self.session.stage != Stage::Ending => self.end_requests(),
+                () = &mut stop, if self.session.stage != Stage::Ending => self.end_requests(),
                 _ = check.tick() => {
                     // What lies in the socket was sent in time, even if this task did not come to read it.
                     if self.may_read() {
@@ -188,7 +192,12 @@ impl Connection {
     /// Reads once, and hands over what came as one event.
     fn read(&mut self) -> io::Result<()> {
         self.input.reserve(READ_BYTES);
-        match self.stream.try_read_buf(&mut self.input) {
+        let read = self.stream.try_read_buf(&mut self.input);
+        self.handle_read(read)
+    }
+
+    fn handle_read(&mut self, read: io::Result<usize>) -> io::Result<()> {
+        match read {
             // The peer sends nothing more, but it may still read its answers.
             Ok(0) => self.end_requests(),
             Ok(_) => {
@@ -272,7 +281,7 @@ impl Connection {
 
     /// Moves answers and messages into the outbox until it is full or nothing is there.
     fn fill_outbox(&mut self) {
-        let now = self.shared.clock.now().monotonic;
+        let mut now = None;
         while !self.outbox.is_full() && !self.is_last_written {
             if self.backlog.is_empty() {
                 match self.inbox.try_recv() {
@@ -280,6 +289,7 @@ impl Connection {
                     None => return,
                 }
             }
+            let now = *now.get_or_insert_with(|| self.shared.clock.now().monotonic);
             let behind = self.backlog.write_some(&mut self.session, &mut self.outbox, now);
             self.is_last_written = behind == Behind::Closes;
             self.send_unsent();
@@ -382,7 +392,7 @@ async fn sleep_until(moment: Option<tokio::time::Instant>) {
     }
 }
 
-async fn asked_to_stop(stopping: &mut watch::Receiver<bool>) {
+async fn asked_to_stop(mut stopping: watch::Receiver<bool>) {
     // An error says that nobody is left who could ask.
     let _ = stopping.wait_for(|is_stopping| *is_stopping).await;
 }

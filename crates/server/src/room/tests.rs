@@ -1,11 +1,11 @@
 use super::{open, wait};
 use crate::event::Event;
+use crate::inbox::{Inbox, inbox};
 use mortarmq_node::DiskState;
 use mortarmq_node::drive::{Room, Use};
 use mortarmq_storage::{Disk, DiskFile, MemoryDisk};
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, channel};
 
 const MIB: u64 = 1 << 20;
 
@@ -13,7 +13,7 @@ const MIB: u64 = 1 << 20;
 struct Bench {
     disk: MemoryDisk,
     room: Arc<Room>,
-    events: Receiver<Event>,
+    events: Inbox,
     filler: Arc<dyn DiskFile>,
 }
 
@@ -23,7 +23,7 @@ impl Bench {
         disk.create_dir_all(data).expect("a folder");
         disk.set_capacity(Some(64 * MIB));
         let filler = disk.create_new(Path::new("data/filler")).expect("a file");
-        let (sender, events) = channel();
+        let (sender, events) = inbox();
         let room = open(Arc::new(disk.clone()), data, 16 * MIB, MIB, sender).expect("opened");
         Self { disk, room: Arc::new(room), events, filler }
     }
@@ -36,9 +36,8 @@ impl Bench {
     }
 
     /// What the loop was told since the last call.
-    fn told(&self) -> Vec<DiskState> {
-        self.events
-            .try_iter()
+    fn told(&mut self) -> Vec<DiskState> {
+        std::iter::from_fn(|| self.events.pop())
             .map(|event| match event {
                 Event::Disk { state } => state,
                 _ => panic!("only the disk is told of"),
@@ -46,7 +45,7 @@ impl Bench {
             .collect()
     }
 
-    fn check(&self) -> Vec<(bool, u64)> {
+    fn check(&mut self) -> Vec<(bool, u64)> {
         self.room.check();
         self.told().into_iter().map(|state| (state.is_low, state.free_bytes / MIB)).collect()
     }
@@ -54,7 +53,7 @@ impl Bench {
 
 #[test]
 fn rule_8_the_loop_is_told_when_room_is_short_and_when_there_is_plenty_again() {
-    let bench = Bench::new();
+    let mut bench = Bench::new();
     assert_eq!((bench.check(), bench.room.is_low()), (vec![(false, 48)], false));
     bench.leave(4 * MIB);
     assert_eq!(bench.check(), [], "no news");
@@ -69,7 +68,7 @@ fn rule_8_the_loop_is_told_when_room_is_short_and_when_there_is_plenty_again() {
 
 #[test]
 fn rule_8_the_loop_is_told_at_once_when_the_reserve_is_touched() {
-    let bench = Bench::new();
+    let mut bench = Bench::new();
     bench.check();
     bench.leave(0);
     assert!(bench.room.make(Use::Journal, 0));

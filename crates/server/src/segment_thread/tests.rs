@@ -1,5 +1,6 @@
 use super::{SegmentJob, start};
 use crate::event::Event;
+use crate::inbox::{Inbox, inbox};
 use crate::room;
 use bytes::BytesMut;
 use mortarmq_node::SegmentWork;
@@ -15,7 +16,7 @@ use mortarmq_types::{
 };
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::Sender;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -54,7 +55,7 @@ struct Bench {
     reader: SegmentReader,
     jobs: Sender<SegmentJob>,
     thread: JoinHandle<()>,
-    events: Receiver<Event>,
+    events: Inbox,
 }
 
 impl Bench {
@@ -63,7 +64,7 @@ impl Bench {
         disk.create_dir_all(data()).expect("a folder");
         disk.set_capacity(Some(CAPACITY_BYTES));
         let shared: Arc<dyn Disk> = Arc::new(disk.clone());
-        let (sender, events) = channel();
+        let (sender, events) = inbox();
         let room = room::open(Arc::clone(&shared), data(), reserve_bytes, 0, sender.clone()).expect("opened");
         let room = Arc::new(room);
         // A checkpoint can be gone on from only with a journal.
@@ -95,9 +96,9 @@ impl Bench {
     }
 
     /// The next word of the writer; nothing within the time is none.
-    fn next(&self, within: Duration) -> Option<Told> {
+    fn next(&mut self, within: Duration) -> Option<Told> {
         loop {
-            match self.events.recv_timeout(within).ok()? {
+            match self.events.next_within(within)? {
                 Event::SegmentsWritten { ticket } => return Some(Told::Written(ticket)),
                 Event::CheckpointWritten { log_index, .. } => return Some(Told::Checkpoint(log_index)),
                 Event::CheckpointPutOff { log_index } => return Some(Told::PutOff(log_index)),
@@ -123,7 +124,7 @@ enum Told {
 
 #[test]
 fn rule_8_a_full_disk_pauses_the_writer_until_there_is_room() {
-    let bench = Bench::new(0);
+    let mut bench = Bench::new(0);
     bench.leave(0);
     bench.send(7, work(1, 1, 100));
     assert_eq!(bench.next(SHORT), None, "nothing is written");
@@ -137,7 +138,7 @@ fn rule_8_a_full_disk_pauses_the_writer_until_there_is_room() {
 
 #[test]
 fn rule_8_segments_take_from_the_reserve_but_for_its_last_quarter() {
-    let bench = Bench::new(16 * MIB);
+    let mut bench = Bench::new(16 * MIB);
     bench.leave(0);
     let mut written = 0;
     loop {
@@ -158,7 +159,7 @@ fn rule_8_segments_take_from_the_reserve_but_for_its_last_quarter() {
 
 #[test]
 fn rule_8_a_checkpoint_without_room_is_put_off_and_the_one_before_stays_good() {
-    let bench = Bench::new(0);
+    let mut bench = Bench::new(0);
     bench.checkpoint(3);
     assert_eq!(bench.next(LONG), Some(Told::Checkpoint(3)));
     bench.leave(0);
@@ -173,7 +174,7 @@ fn rule_8_a_checkpoint_without_room_is_put_off_and_the_one_before_stays_good() {
 
 #[test]
 fn rule_8_a_deleted_topic_makes_room_although_its_own_records_wait_for_some() {
-    let bench = Bench::new(0);
+    let mut bench = Bench::new(0);
     bench.send(1, work(1, 1, 8 * MIB));
     assert_eq!(bench.next(LONG), Some(Told::Written(1)));
     bench.leave(MIB);
@@ -203,10 +204,13 @@ fn rule_8_a_deleted_topic_makes_room_although_its_own_records_wait_for_some() {
 
 #[test]
 fn rule_8_a_full_disk_does_not_hold_up_a_stop() {
-    let bench = Bench::new(0);
+    let mut bench = Bench::new(0);
     bench.leave(0);
     bench.send(7, work(1, 1, 100));
     drop(bench.jobs);
     bench.thread.join().expect("it ends");
-    assert!(bench.events.try_iter().all(|event| matches!(event, Event::Disk { .. })), "and claims nothing");
+    assert!(
+        std::iter::from_fn(|| bench.events.pop()).all(|event| matches!(event, Event::Disk { .. })),
+        "and claims nothing"
+    );
 }

@@ -1,9 +1,9 @@
 //! All paths by number, and what is left of those that went with their topic.
 //!
 //! A topic that is deleted leaves the state in one step, whatever hangs on it: its paths are hidden from then on, and no
-//! counter, timer or image knows them. What they take in memory is given back piece by piece ([`State::free`]). It is no
-//! part of the state: states that differ in it alone are equal, an image has none of it, and no outcome and no effect
-//! depends on it.
+//! counter, timer or image knows them. What they take in memory is given back piece by piece
+//! ([`Shard::give_back`](crate::Shard::give_back)). It is no part of the state: states that differ in it alone are equal, an
+//! image has none of it, and no outcome and no effect depends on it.
 //!
 //! # Invariants
 //! 1. A path is hidden exactly while its topic's remains are not taken apart.

@@ -160,7 +160,7 @@ impl World {
                 self.tally.reach("recovery cut");
                 self.disk_failed(node, "recovery cut");
             }
-            Err(error) if self.nodes[node].is_full && error.contains("full") => {
+            Err(error) if self.nodes[node].is_full && (error.contains("full") || error.contains("no room")) => {
                 // It says so and ends; somebody starts it again.
                 self.tally.reach("a start was refused for want of room");
                 let disk = self.nodes[node].disk.after_process_kill();

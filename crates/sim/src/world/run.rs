@@ -11,7 +11,7 @@ use crate::clients::consumer::Consumer;
 use crate::clients::operator::Operator;
 use crate::clients::producer::Producer;
 use crate::history::Histories;
-use crate::plan::{Anchor, Plan};
+use crate::plan::{Anchor, Plan, Settings};
 use crate::random::Random;
 use crate::tally::Tally;
 use crate::topics::Topics;
@@ -57,17 +57,7 @@ impl World {
             is_healed: false,
             is_full: false,
         };
-        let mut consumers = Vec::new();
-        for (topic, group) in topics.all_groups() {
-            for _ in 0..settings.consumers.max(1) {
-                let number = consumers.len();
-                consumers.push(Consumer::new(number, topic, Some(group), Random::of(seed, 1000 + number as u64)));
-            }
-        }
-        for topic in 0..topics.len() {
-            let number = consumers.len();
-            consumers.push(Consumer::new(number, topic, None, Random::of(seed, 1000 + number as u64)));
-        }
+        let consumers = consumers(&topics, &settings);
         let producers = (0..usize::try_from(settings.producers).expect("few"))
             .map(|number| Producer::new(number, number % topics.len(), Random::of(seed, 500 + number as u64)))
             .collect();
@@ -274,7 +264,7 @@ impl World {
         }
         for consumer in &self.consumers {
             if !consumer.is_done() {
-                open.push(format!("consumer {} waits for an answer", consumer.number));
+                open.push(consumer.what_is_open());
             }
         }
         if self.operator.waits() {
@@ -291,6 +281,20 @@ impl World {
         }
         open.join("; ")
     }
+}
+
+/// The consumers of every group, and one of each topic's dead letters.
+fn consumers(topics: &Topics, settings: &Settings) -> Vec<Consumer> {
+    let mut consumers = Vec::new();
+    let mut add = |topic, group| {
+        let number = consumers.len();
+        consumers.push(Consumer::new(number, topic, group, Random::of(settings.seed, 1000 + number as u64)));
+    };
+    for (topic, group) in topics.all_groups() {
+        (0..settings.consumers.max(1)).for_each(|_| add(topic, Some(group)));
+    }
+    (0..topics.len()).for_each(|topic| add(topic, None));
+    consumers
 }
 
 const DRAIN_LOOK_US: u64 = 400_000;

@@ -63,6 +63,9 @@ impl World {
             process.next_tick = now.monotonic.after_ms(TICK_MS);
             self.dispatch(node);
         }
+        if let Some(process) = &self.nodes[node].process {
+            self.samples.note(self.now_us, process.node.position().commit_index);
+        }
         self.look_closely(node);
         self.plan_next_turn(node);
     }

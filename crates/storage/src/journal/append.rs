@@ -1,8 +1,12 @@
 //! Appending a batch: one write and one fdatasync.
 
+use std::io;
+
+use mortarmq_types::Mutant;
+
 use super::layout::{Place, batch_disk_bytes, encode_batch};
 use super::{Journal, JournalBatch, JournalError, MAX_FILE_BYTES};
-use crate::disk::SECTOR_BYTES;
+use crate::disk::{DiskFile, SECTOR_BYTES};
 
 impl Journal {
     /// Appends a batch and waits until it is durable. The batch's own `number` is ignored.
@@ -47,7 +51,7 @@ impl Journal {
         assert_eq!(self.buffer.len() as u64, bytes, "a batch takes the room that was made for it");
         let file = &self.file;
         file.file.write_all_at(&self.buffer, place.offset).map_err(JournalError::io("write", &file.path))?;
-        file.file.sync_data().map_err(JournalError::io("sync", &file.path))?;
+        sync(&*file.file).map_err(JournalError::io("sync", &file.path))?;
         self.file.position += bytes;
         self.file.newest_index = self.file.newest_index.max(batch.newest_index());
         self.next_batch += 1;
@@ -58,6 +62,18 @@ impl Journal {
         self.buffer.shrink_to(KEPT_BUFFER_BYTES);
         Ok(())
     }
+}
+
+/// Makes a batch durable.
+fn sync(file: &dyn DiskFile) -> io::Result<()> {
+    if Mutant::AckBeforeFsync.is_on() {
+        return Ok(());
+    }
+    let synced = file.sync_data();
+    if synced.is_err() && Mutant::FsyncErrorRetried.is_on() {
+        return file.sync_data();
+    }
+    synced
 }
 
 /// The room a batch takes, after every number in it was found to fit the layout.

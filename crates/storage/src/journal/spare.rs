@@ -10,6 +10,8 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use mortarmq_types::Mutant;
+
 use super::layout::{BLOCK_BYTES, FileHeader, Parsed};
 use super::roll::{JournalFile, file_path, filled_bytes};
 use super::{Journal, JournalError, JournalOptions};
@@ -129,7 +131,9 @@ impl JournalFile {
         file.sync_data().map_err(JournalError::io("sync", &spare.path))?;
         let path = file_path(dir, header.file);
         disk.rename(&spare.path, &path).map_err(JournalError::io_or_full("rename", &spare.path))?;
-        disk.sync_dir(dir).map_err(JournalError::io("sync", dir))?;
+        if !Mutant::DirectoryNotSynced.is_on() {
+            disk.sync_dir(dir).map_err(JournalError::io("sync", dir))?;
+        }
         let mut recycled = Self::with_header(header, file, path);
         recycled.filled_bytes = filled_bytes(header, length);
         recycled.position = BLOCK_BYTES as u64;

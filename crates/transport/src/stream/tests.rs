@@ -123,6 +123,19 @@ async fn read_until(stream: &mut Stream, into: &mut BytesMut, bytes: usize) -> i
     Ok(())
 }
 
+/// As [`read_until`], in the way of a server.
+async fn poll_until(stream: &mut Stream, into: &mut BytesMut, bytes: usize) -> io::Result<()> {
+    while into.len() < bytes {
+        match std::future::poll_fn(|context| stream.poll_read_buf(context, 1000, into)).await {
+            Ok(0) => break,
+            Ok(_) => {}
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
 fn text(bytes: usize) -> Vec<u8> {
     (0..bytes).map(|index| (index * 31 % 251) as u8).collect()
 }
@@ -136,7 +149,7 @@ async fn both_ways(mut client: Stream, mut server: Stream, bytes: usize) {
         let mut into = BytesMut::new();
         let mut passed = 0;
         while passed < bytes {
-            read_until(&mut server, &mut into, 1).await.expect("it comes");
+            poll_until(&mut server, &mut into, 1).await.expect("it comes");
             passed += into.len();
             write_all(&mut server, &into).await.expect("it goes");
             into.clear();
@@ -164,6 +177,21 @@ async fn bytes_arrive_whatever_the_network_cuts() {
         let (client, server) = pair_in_pieces(sizes).await;
         both_ways(client, server, 5_000).await;
     }
+}
+
+#[tokio::test]
+async fn rule_9_a_stream_on_which_nothing_comes_gets_no_room() {
+    let (client, server) = sockets().await;
+    let (mut client, mut server) = (Stream::plain(client), Stream::plain(server));
+    let mut into = BytesMut::new();
+    assert!(poll_until(&mut server, &mut into, 1).now_or_never().is_none());
+    assert_eq!(into.capacity(), 0);
+    write_all(&mut client, b"at last").await.expect("it goes");
+    poll_until(&mut server, &mut into, 7).await.expect("it comes");
+    assert_eq!(&into[..], b"at last");
+    drop(client.finish());
+    poll_until(&mut server, &mut into, 8).await.expect("an end");
+    assert_eq!(into.len(), 7);
 }
 
 #[tokio::test]

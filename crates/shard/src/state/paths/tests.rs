@@ -3,8 +3,8 @@
 use super::{Gone, Remains};
 use crate::apply::{Applied, Shard};
 use crate::command::{
-    BatchBuilder, Command, CreateTopic, Deliver, Grant, JoinGroup, PublishRunBuilder, STEPS_MAX, Settle, SettleItem,
-    SettleKind, Stamp, StartPolicy,
+    BatchBuilder, Command, CreateTopic, Deliver, EndMember, Grant, JoinGroup, PublishRunBuilder, STEPS_MAX, Settle,
+    SettleItem, SettleKind, Stamp, StartPolicy,
 };
 use crate::effect::Effect;
 use crate::idempotency::IdempotencyKey;
@@ -65,6 +65,10 @@ impl Bench {
         for group in 0..groups {
             bench.run(&[join(OLD, &format!("g{group}"), 1), join(OLD, &format!("g{group}"), 2)]);
         }
+        // One that nobody uses, and that expires some time.
+        let end = EndMember { path: PathId::new(groups + 2), member: MemberId::new(1), lost: false };
+        bench.run(&[join(OLD, "idle", 1), Command::EndMember(end)]);
+        assert!(bench.shard.state().idle.earliest().is_some());
         bench.publish(OLD, 400);
         bench.publish(KEPT, 9);
         let path = PathId::new(2);
@@ -148,6 +152,7 @@ fn p9_a_topic_is_gone_with_its_command_whatever_hangs_on_it_and_memory_follows_i
     assert_eq!((state.partitions_total, state.paths_total, state.path_partitions_total), (2, 1, 2));
     assert_eq!(state.entries(), 9 + 9 + 9 + 3, "numbers, keys, facts and delayed messages of the other topic");
     assert!(state.timers.earliest().is_none(), "no lease of it ends");
+    assert!(state.idle.earliest().is_none(), "no group of it expires");
     assert!(bench.image().len() < image_before / 10, "an image has nothing of it");
     let (mut left, mut turns, mut gone) = (bench.pieces(), 1, deleted.gone);
     assert!(left > 3000 && left < 6000, "{left}");
@@ -163,8 +168,8 @@ fn p9_a_topic_is_gone_with_its_command_whatever_hangs_on_it_and_memory_follows_i
     assert!((4..9).contains(&turns), "{turns} turns");
     // Whoever kept something for a path or member hears of each once, of a path after its members.
     let paths: Vec<_> = gone.iter().filter(|it| matches!(it, Gone::Path(_))).collect();
-    assert_eq!((paths.len(), gone.len()), (31, 31 + 60));
-    assert_eq!(paths.iter().collect::<BTreeSet<_>>().len(), 31);
+    assert_eq!((paths.len(), gone.len()), (32, 32 + 60));
+    assert_eq!(paths.iter().collect::<BTreeSet<_>>().len(), 32);
     let at = |one: Gone| gone.iter().position(|it| *it == one).expect("told");
     assert!(at(Gone::Member(PathId::new(2), MemberId::new(2))) < at(Gone::Path(PathId::new(2))));
 }
