@@ -220,11 +220,7 @@ impl Server {
                 let recovery = RecoverySummary { is_new, messages, seconds: begun.elapsed().as_secs_f64(), torn };
                 process.listen(&config, acceptor, places, &stopping, alive).map(|addresses| (addresses, recovery))
             }
-            // The journal waits for room: the leader's first batch cannot be written.
-            Err(_) if process.room.is_full() => {
-                Err(StartError::NoRoom { path: config.data_dir.clone(), bytes: STEP_BYTES })
-            }
-            Err(_) => Err(StartError::NotReady),
+            Err(_) => Err(not_ready(&config, &process.room)),
         };
         match listening {
             Ok((addresses, recovery)) => Ok(Running { addresses, recovery, process: Some(process), tls }),
@@ -378,6 +374,13 @@ impl Process {
         }
         runtime.shutdown_timeout(RUNTIME_TIME);
     }
+}
+
+/// Why the node did not serve in time.
+fn not_ready(config: &Config, room: &Room) -> StartError {
+    // The journal waits for room: the leader's first batch cannot be written.
+    let is_full = room.is_full();
+    if is_full { StartError::NoRoom { path: config.data_dir.clone(), bytes: STEP_BYTES } } else { StartError::NotReady }
 }
 
 /// Reads the files of TLS, if it is asked for.

@@ -17,6 +17,8 @@ use support::{Client, config, publish_frame};
 /// Longer than any of these tests takes.
 const NEVER: Duration = Duration::from_secs(3600);
 const SHORT: Duration = Duration::from_millis(800);
+/// For who has to speak in time: a machine with much to do may let a test wait for a while.
+const LONGER: Duration = Duration::from_millis(1600);
 
 struct Node {
     running: Running,
@@ -51,11 +53,9 @@ fn ping(client: &mut Client) {
     assert_eq!(client.ok().0, Op::Ping);
 }
 
-/// Waits until the node has closed the connection without a word; says how long that took.
-fn closed_without_err(client: &mut Client) -> Duration {
-    let begun = Instant::now();
+/// Waits until the node has closed the connection without a word.
+fn closed_without_err(client: &mut Client) {
     assert_eq!(client.try_frame(), None, "it closes without an ERR");
-    begun.elapsed()
 }
 
 #[test]
@@ -74,13 +74,13 @@ fn the_time_outs_of_a_node_are_those_of_the_protocol() {
 
 #[test]
 fn a_connection_without_a_complete_frame_is_closed_without_an_err_and_one_that_pings_is_not() {
-    let node = Node::start(|timeouts| timeouts.keepalive = SHORT);
+    let node = Node::start(|timeouts| timeouts.keepalive = LONGER);
     let (mut silent, mut alive) = (node.client(), node.client());
     silent.stream.set_nonblocking(true).expect("a flag");
     let begun = Instant::now();
     // Pings go on for several times as long as silence may last, and at least until the silent one is closed.
     let mut closed_after = None;
-    while closed_after.is_none() || begun.elapsed() < 3 * SHORT {
+    while closed_after.is_none() || begun.elapsed() < 2 * LONGER {
         ping(&mut alive);
         // The end is there to be read; as long as it is not, reading would wait.
         if closed_after.is_none() && silent.stream.peek(&mut [0]).is_ok() {
@@ -90,7 +90,7 @@ fn a_connection_without_a_complete_frame_is_closed_without_an_err_and_one_that_p
     }
     silent.stream.set_nonblocking(false).expect("a flag");
     closed_without_err(&mut silent);
-    assert!(closed_after >= Some(SHORT - Duration::from_millis(100)), "too early: {closed_after:?}");
+    assert!(closed_after >= Some(LONGER - Duration::from_millis(100)), "too early: {closed_after:?}");
     ping(&mut alive);
     node.running.stop();
 }
@@ -99,16 +99,18 @@ fn a_connection_without_a_complete_frame_is_closed_without_an_err_and_one_that_p
 fn rule_9_half_a_frame_that_brings_nothing_more_ends_its_connection_without_an_err() {
     let node = Node::start(|timeouts| timeouts.half_frame_idle = SHORT);
     // The beginning of a length, a whole length, an op, and a part of the payload.
-    for begun in [&[0][..], &[0, 0, 0, 9], &[0, 0, 0, 9, 3], &[0, 0, 0, 9, 3, 0, 1]] {
-        let mut client = node.client();
-        client.write(begun);
-        assert!(closed_without_err(&mut client) >= SHORT - Duration::from_millis(100), "{begun:?}: too early");
+    let parts = [&[0][..], &[0, 0, 0, 9], &[0, 0, 0, 9, 3], &[0, 0, 0, 9, 3, 0, 1]];
+    let mut quiet = node.client();
+    let mut clients = parts.map(|_| node.client());
+    let begun = Instant::now();
+    for (client, part) in clients.iter_mut().zip(parts) {
+        client.write(part);
+    }
+    for (client, part) in clients.iter_mut().zip(parts) {
+        closed_without_err(client);
+        assert!(begun.elapsed() >= SHORT - Duration::from_millis(100), "{part:?}: too early");
     }
     // Whoever has begun nothing may be silent.
-    let mut quiet = node.client();
-    let mut half = node.client();
-    half.write(&[0, 0]);
-    closed_without_err(&mut half);
     ping(&mut quiet);
     node.running.stop();
 }
@@ -149,7 +151,7 @@ fn a_slow_frame_that_becomes_whole_in_time_is_taken() {
 
 #[test]
 fn rule_9_a_peer_that_takes_nothing_of_what_is_sent_to_it_is_given_up() {
-    let node = Node::start(|timeouts| timeouts.keepalive = SHORT);
+    let node = Node::start(|timeouts| timeouts.keepalive = LONGER);
     let mut producer = node.client();
     let topic_id = producer.declare("orders", "{\"partitions\":1}");
     // More than the sockets of both sides hold together.
