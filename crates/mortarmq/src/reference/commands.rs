@@ -17,16 +17,17 @@ This page is printed from the code, and a test holds it to it. The flags of `ser
 
 fn describe(command: &Command, name: &str, page: &mut String) {
     let inner: Vec<&Command> = command.get_subcommands().filter(|inner| !inner.is_hide_set()).collect();
-    if inner.is_empty() {
+    let flags: Vec<&Arg> = command
+        .get_arguments()
+        .filter(|argument| argument.get_long().is_some() && !argument.is_hide_set())
+        // The keys of a node have a page of their own.
+        .filter(|argument| argument.get_help_heading() != Some("Configuration"))
+        .filter(|argument| !["help", "version"].contains(&argument.get_id().as_str()))
+        .collect();
+    // Some do something by themselves and have commands below them.
+    if inner.is_empty() || !flags.is_empty() {
         let about = command.get_about().map(ToString::to_string).unwrap_or_default();
         let positionals: Vec<&Arg> = command.get_positionals().collect();
-        let flags: Vec<&Arg> = command
-            .get_arguments()
-            .filter(|argument| argument.get_long().is_some() && !argument.is_hide_set())
-            // The keys of a node have a page of their own.
-            .filter(|argument| argument.get_help_heading() != Some("Configuration"))
-            .filter(|argument| !["help", "version"].contains(&argument.get_id().as_str()))
-            .collect();
         let shown = |argument: &Arg| {
             let value =
                 argument.get_value_names().and_then(|names| names.first()).map_or("VALUE", |name| name.as_str());

@@ -248,6 +248,27 @@ impl World {
         self.after_disk(node);
     }
 
+    /// A fault struck, and the step ended as if nothing had happened. Without power that is the end; a failed operation may
+    /// be one that does not matter, and whether it did shows when the power goes.
+    fn went_on(&mut self, node: usize, kind: FaultKind) {
+        match kind {
+            FaultKind::IoError { down_ms, loses_power } | FaultKind::ShortWrite { down_ms, loses_power, .. } => {
+                self.nodes[node].armed = None;
+                self.tally.reach("a failed operation did not matter");
+                if loses_power {
+                    let kind = FaultKind::Power { down_ms, is_new_boot: false };
+                    self.at(self.now_us + POWER_GOES_US, Event::Fault { node, kind });
+                }
+            }
+            FaultKind::Kill { .. }
+            | FaultKind::Power { .. }
+            | FaultKind::DiskFull { .. }
+            | FaultKind::SlowSync { .. }
+            | FaultKind::Pause { .. }
+            | FaultKind::ClockJump { .. } => self.disk_failed(node, "a fault struck"),
+        }
+    }
+
     /// What the room has to tell, and whether a fault struck that nobody met as an error.
     pub(crate) fn after_disk(&mut self, node: usize) {
         if let Some(process) = &self.nodes[node].process {
@@ -259,12 +280,14 @@ impl World {
                 self.give(node, Input::Disk { state });
             }
         }
-        if self.nodes[node].struck().is_some() && self.nodes[node].process.is_some() {
-            self.disk_failed(node, "a fault struck");
+        if let Some(armed) = self.nodes[node].struck().filter(|_| self.nodes[node].process.is_some()) {
+            self.went_on(node, armed.kind);
         }
     }
 }
 
+/// How long after an operation failed and the node went on the power goes.
+const POWER_GOES_US: u64 = 50_000;
 /// How long who waits for room waits before the next try, as in the server.
 const FULL_PAUSE_US: u64 = 200_000;
 const LOOK_EVERY_US: u64 = 1_000_000;
