@@ -133,3 +133,20 @@ fn p1_p10_a_deletion_that_a_restart_cuts_is_done_and_a_topic_made_again_is_anoth
         rig.node.shard().check();
     }
 }
+
+#[test]
+fn a_node_that_has_nothing_to_apply_gives_back_what_was_deleted_turn_by_turn() {
+    // Goal: memory does not wait for the next command. Method: no batch comes after the deletion's, only ticks.
+    let (mut rig, ..) = rig(&MemoryDisk::new(), 300);
+    rig.ask(CONNECTION, vec![Request::Delete { name: "orders".to_owned() }]).expect("no crash");
+    let deleted = rig.node.position();
+    let mut turns = 0;
+    while rig.node.shard().has_remains() && turns < 100 {
+        rig.node.handle_tick(rig.now);
+        rig.pump().expect("no crash");
+        turns += 1;
+    }
+    assert!((2..100).contains(&turns), "{turns} turns for 300 groups in 16 partitions");
+    assert_eq!(rig.node.position(), deleted, "nothing was applied meanwhile");
+    assert_eq!(rig.node.next_wake().filter(|wake| *wake <= rig.now.monotonic), None, "and nothing is left to do");
+}

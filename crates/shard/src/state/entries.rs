@@ -47,7 +47,10 @@ impl Entries {
             return;
         }
         self.paths = self.paths - before + after;
-        let of_topic = self.of_paths.entry(topic).or_default();
+        let Some(of_topic) = self.of_paths.get_mut(&topic) else {
+            self.of_paths.insert(topic, after);
+            return;
+        };
         *of_topic = *of_topic - before + after;
         if *of_topic == 0 {
             self.of_paths.remove(&topic);

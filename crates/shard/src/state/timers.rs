@@ -109,6 +109,10 @@ impl<P: Copy + Debug + Ord> ByTopic<P> {
             }
             return;
         };
+        if timers.time(place) == time {
+            // Most settles change no time: they are not to pay for the others.
+            return;
+        }
         let before = timers.earliest();
         timers.set(place, time);
         let after = timers.earliest();
