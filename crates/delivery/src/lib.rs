@@ -19,6 +19,7 @@ mod backoff;
 mod crowd;
 mod entries;
 mod key_order;
+mod pair_chunk;
 mod pair_set;
 mod runs;
 mod seq_set;

@@ -1,8 +1,8 @@
 //! An index: messages in the order of something else, such as a time, a key or a member.
 //!
 //! Pairs stand in sorted vectors, which are full when they came in order: a tree of pairs would be half empty then. A pair
-//! takes no more room than its two numbers, and up to four pairs take no more than one, if they have the same first number
-//! and their sequences are neighbours: what was leased together mostly is. [`ChunkedMap`](crate::ChunkedMap) is much the same
+//! takes no more room than its two numbers, 4 bytes where a chunk has one first number only, and up to four pairs take no
+//! more than one, if they have the same first number and their sequences are neighbours: what was leased together mostly is. [`ChunkedMap`](crate::ChunkedMap) is much the same
 //! and can be shared; but then even the smallest takes kilobytes, and a path has six indexes in each partition.
 //!
 //! # Invariants
@@ -20,25 +20,19 @@ use std::{
 
 use mortarmq_types::Seq;
 
-use crate::chunked::{CHUNK_STEP, add};
+use crate::pair_chunk::{BITS, CHUNK, Cell, Chunk, upper};
 
 /// Pairs of something and a message.
 #[derive(Clone)]
 pub(crate) struct PairSet<A> {
     /// By base, which is the place of a cell.
-    chunks: BTreeMap<Cell<A>, Vec<Cell<A>>>,
+    chunks: BTreeMap<Cell<A>, Chunk<A>>,
     len: usize,
 }
 
-/// Up to four pairs with neighbouring sequences: the upper 60 bits say which four, each of the lower ones whether one of them
-/// is there. Without any, it is a place.
-type Cell<A> = (A, u64);
-
-const CHUNK: usize = 64;
 /// Sequences lie below this, so that four neighbours and their bits fit into 64 bits: no number that counts up by one ever
 /// comes here.
 const SEQ_END: u64 = 1 << 62;
-const BITS: u64 = 0b1111;
 
 impl<A: Copy + Ord> PairSet<A> {
     pub(crate) const fn new() -> Self {
@@ -52,13 +46,13 @@ impl<A: Copy + Ord> PairSet<A> {
     /// The lowest pair.
     pub(crate) fn first(&self) -> Option<(A, Seq)> {
         let (_, chunk) = self.chunks.first_key_value()?;
-        pairs_of(chunk[0]).next()
+        pairs_of(chunk.get(0)).next()
     }
 
     pub(crate) fn contains(&self, pair: &(A, Seq)) -> bool {
         let place = place_of(*pair);
         let chunk = self.chunks.range(..=place).next_back().map(|(_, chunk)| chunk);
-        let cell = chunk.and_then(|chunk| Some(chunk[find(chunk, place).ok()?]));
+        let cell = chunk.and_then(|chunk| Some(chunk.get(chunk.find(place).ok()?)));
         pair.1.get() < SEQ_END && cell.is_some_and(|cell| cell.1 & bit_of(pair.1) != 0)
     }
 
@@ -66,15 +60,22 @@ impl<A: Copy + Ord> PairSet<A> {
     pub(crate) fn insert(&mut self, pair: (A, Seq)) -> bool {
         assert!(pair.1.get() < SEQ_END, "sequence {} was never given", pair.1);
         let (place, bit) = (place_of(pair), bit_of(pair.1));
-        let base = self.chunk_for(place);
-        let chunk = self.chunks.get_mut(&base).expect("it was found or made");
-        match find(chunk, place) {
-            Ok(found) if chunk[found].1 & bit != 0 => return false,
-            Ok(found) => chunk[found].1 |= bit,
-            Err(at) if chunk.len() < CHUNK => add(chunk, at, (place.0, place.1 | bit), CHUNK),
-            Err(_) => self.insert_into_full(base, (place.0, place.1 | bit)),
-        }
+        let cell = (place.0, place.1 | bit);
         self.len += 1;
+        let Some(base) = self.chunk_for(place) else {
+            self.chunks.insert(place, Chunk::of(cell));
+            return true;
+        };
+        let chunk = self.chunks.get_mut(&base).expect("it was found");
+        match chunk.find(place) {
+            Ok(found) if chunk.get(found).1 & bit != 0 => {
+                self.len -= 1;
+                return false;
+            }
+            Ok(found) => chunk.set(found, bit),
+            Err(at) if chunk.len() < CHUNK => chunk.insert(at, cell),
+            Err(at) => self.insert_into_full(base, at, cell),
+        }
         true
     }
 
@@ -82,19 +83,15 @@ impl<A: Copy + Ord> PairSet<A> {
     pub(crate) fn remove(&mut self, pair: &(A, Seq)) -> bool {
         let (place, bit) = (place_of(*pair), bit_of(pair.1));
         let Some((base, chunk)) = self.chunks.range_mut(..=place).next_back() else { return false };
-        let Ok(at) = find(chunk, place) else { return false };
-        if pair.1.get() >= SEQ_END || chunk[at].1 & bit == 0 {
+        let Ok(at) = chunk.find(place) else { return false };
+        if pair.1.get() >= SEQ_END || chunk.get(at).1 & bit == 0 {
             return false;
         }
         self.len -= 1;
-        chunk[at].1 &= !bit;
-        if chunk[at].1 & BITS != 0 {
+        if chunk.clear(at, bit) {
             return true;
         }
         chunk.remove(at);
-        if chunk.capacity() >= chunk.len() + 2 * CHUNK_STEP {
-            chunk.shrink_to(chunk.len() + CHUNK_STEP);
-        }
         let (base, left) = (*base, chunk.len());
         if left < CHUNK / 4 {
             self.merge(base, left);
@@ -103,7 +100,7 @@ impl<A: Copy + Ord> PairSet<A> {
     }
 
     pub(crate) fn iter(&self) -> impl DoubleEndedIterator<Item = (A, Seq)> {
-        self.chunks.values().flatten().flat_map(|cell| pairs_of(*cell))
+        self.chunks.values().flat_map(Chunk::iter).flat_map(pairs_of)
     }
 
     /// The pairs in a range, lowest first.
@@ -123,44 +120,55 @@ impl<A: Copy + Ord> PairSet<A> {
         };
         let cells = self.chunks.range((first, last)).flat_map(move |(_, chunk)| {
             let from = match start {
-                Bound::Included(place) | Bound::Excluded(place) => chunk.partition_point(|cell| upper(*cell) < place),
+                Bound::Included(place) | Bound::Excluded(place) => chunk.below(place),
                 Bound::Unbounded => 0,
             };
             let to = match last {
-                Bound::Included(place) | Bound::Excluded(place) => chunk.partition_point(|cell| upper(*cell) <= place),
+                Bound::Included(place) | Bound::Excluded(place) => chunk.find(place).map_or_else(|at| at, |at| at + 1),
                 Bound::Unbounded => chunk.len(),
             };
-            chunk[from..to.max(from)].iter()
+            (from..to).map(|at| chunk.get(at))
         });
-        cells.flat_map(|cell| pairs_of(*cell)).filter(move |pair| range.contains(pair))
+        cells.flat_map(pairs_of).filter(move |pair| range.contains(pair))
     }
 
-    /// The base of the chunk in which a cell is or belongs. It is made if there is none.
-    fn chunk_for(&mut self, place: Cell<A>) -> Cell<A> {
+    /// The base of the chunk in which a cell is or belongs; none if there are no chunks.
+    fn chunk_for(&mut self, place: Cell<A>) -> Option<Cell<A>> {
         if let Some((base, _)) = self.chunks.range(..=place).next_back() {
-            return *base;
+            return Some(*base);
         }
         // Below all chunks: the first one begins here.
-        let chunk = self.chunks.pop_first().map(|(_, chunk)| chunk).unwrap_or_default();
+        let (_, chunk) = self.chunks.pop_first()?;
         self.chunks.insert(place, chunk);
-        place
+        Some(place)
     }
 
-    fn insert_into_full(&mut self, base: Cell<A>, cell: Cell<A>) {
+    fn insert_into_full(&mut self, base: Cell<A>, at: usize, cell: Cell<A>) {
         let is_last = self.chunks.last_key_value().is_some_and(|(last, _)| *last == base);
         let chunk = self.chunks.get_mut(&base).expect("found by the caller");
-        if is_last && chunk[CHUNK - 1] < cell {
-            // Whatever is appended in order fills its chunks.
-            self.chunks.insert(upper(cell), vec![cell]);
-            return;
+        let is_end_of_run = at == CHUNK || chunk.get(at).0 != cell.0;
+        let goes_on = at > 0 && chunk.get(at - 1).0 == cell.0;
+        // What is appended in order fills its chunks, and so does what is appended to a run of the same first number, as
+        // leases are to what their member holds.
+        let split = if at == CHUNK && is_last || goes_on && is_end_of_run { at } else { CHUNK / 2 };
+        let behind = if split == CHUNK {
+            Chunk::of(cell)
+        } else {
+            let mut behind = chunk.split_off(split);
+            match at.checked_sub(split).filter(|place| *place > 0) {
+                None => chunk.insert(at, cell),
+                Some(place) => behind.insert(place, cell),
+            }
+            behind
+        };
+        let (before, after, next) = (chunk.len(), behind.len(), upper(behind.get(0)));
+        self.chunks.insert(next, behind);
+        if after < CHUNK / 4 {
+            self.merge(next, after);
         }
-        let mut behind = Vec::with_capacity(CHUNK / 2 + CHUNK_STEP);
-        behind.extend(chunk.drain(CHUNK / 2..));
-        chunk.shrink_to(CHUNK / 2 + CHUNK_STEP);
-        let half = if cell < behind[0] { chunk } else { &mut behind };
-        let at = half.partition_point(|one| *one < cell);
-        half.insert(at, cell);
-        self.chunks.insert(upper(behind[0]), behind);
+        if before < CHUNK / 4 {
+            self.merge(base, before);
+        }
     }
 
     /// Joins a chunk that has few cells left with a neighbour, or takes it out if it has none.
@@ -170,21 +178,14 @@ impl<A: Copy + Ord> PairSet<A> {
             return;
         }
         let behind = (Bound::Excluded(base), Bound::Unbounded);
-        let is_small = |(_, other): &(&Cell<A>, &Vec<Cell<A>>)| other.len() + left <= CHUNK / 2;
+        let is_small = |(_, other): &(&Cell<A>, &Chunk<A>)| other.len() + left <= CHUNK / 2;
         let next = self.chunks.range(behind).next().filter(is_small).map(|(next, _)| (base, *next));
         let before = || self.chunks.range(..base).next_back().filter(is_small).map(|(before, _)| (*before, base));
         let Some((lower, upper)) = next.or_else(before) else { return };
         let upper = self.chunks.remove(&upper).expect("it was found");
         let lower = self.chunks.get_mut(&lower).expect("it was found");
-        let mut both = Vec::with_capacity(CHUNK / 2);
-        both.extend(lower.iter().chain(&upper));
-        *lower = both;
+        lower.join(&upper);
     }
-}
-
-/// Where in a chunk the cell of this place is, or would be.
-fn find<A: Copy + Ord>(chunk: &[Cell<A>], place: Cell<A>) -> Result<usize, usize> {
-    chunk.binary_search_by(|cell| upper(*cell).cmp(&place))
 }
 
 /// The place of a pair's cell. A sequence beyond all is taken for the last.
@@ -194,11 +195,6 @@ fn place_of<A>((first, seq): (A, Seq)) -> Cell<A> {
 
 const fn bit_of(seq: Seq) -> u64 {
     1 << (seq.get() % 4)
-}
-
-/// The place of a cell.
-fn upper<A>(cell: Cell<A>) -> Cell<A> {
-    (cell.0, cell.1 & !BITS)
 }
 
 /// The pairs of a cell, lowest first.
@@ -215,12 +211,12 @@ impl<A: Copy + Ord + fmt::Debug> PairSet<A> {
             let len = chunk.len();
             let is_filled = len.max(neighbour) >= CHUNK / 4 || len + neighbour > CHUNK / 2;
             assert!((1..=CHUNK).contains(&len) && is_filled, "invariant 2 of an index: {len} in a chunk");
-            assert!(*base <= upper(chunk[0]), "invariant 1 of an index: {:?} lies below its base", chunk[0]);
-            for cell in chunk {
-                assert!(before < Some(upper(*cell)), "invariant 1 of an index: {before:?} before {cell:?}");
+            assert!(*base <= upper(chunk.get(0)), "invariant 1 of an index: {:?} lies below its base", chunk.get(0));
+            for cell in chunk.iter() {
+                assert!(before < Some(upper(cell)), "invariant 1 of an index: {before:?} before {cell:?}");
                 assert!(cell.1 & BITS != 0, "invariant 4 of an index: {cell:?}");
-                before = Some(upper(*cell));
-                count += pairs_of(*cell).count();
+                before = Some(upper(cell));
+                count += pairs_of(cell).count();
             }
             neighbour = len;
         }
@@ -261,6 +257,35 @@ mod tests {
     use proptest::prelude::*;
 
     use super::PairSet;
+    use crate::pair_chunk::Chunk;
+
+    #[test]
+    fn sequences_may_lie_as_far_apart_as_they_like() {
+        let seqs = [5 << 40, 7, 3 << 30, (1 << 30) + 3, 1 << 30, (1 << 30) - 1, (1 << 62) - 1, 5, 6 << 40];
+        let (mut real, mut naive) = (PairSet::new(), BTreeSet::new());
+        for (first, seq) in seqs.into_iter().map(|seq| (9_u64, seq)).chain([(8, 1), (10, 1)]) {
+            assert!(real.insert((first, Seq::new(seq))) && naive.insert((first, Seq::new(seq))));
+            real.check();
+            assert!(real.iter().eq(naive.iter().copied()));
+        }
+        while let Some(pair) = naive.pop_last() {
+            assert!(!real.contains(&(pair.0, Seq::new(pair.1.get() ^ 1 << 33))) && real.contains(&pair));
+            assert!(real.remove(&pair));
+            real.check();
+        }
+        assert_eq!(real.first(), None);
+    }
+
+    #[test]
+    fn what_many_hold_in_turn_lies_in_full_chunks_of_4_bytes_each() {
+        let mut set = PairSet::new();
+        for seq in 0..64 * 1024 {
+            set.insert((seq % 64, Seq::new(seq)));
+        }
+        set.check();
+        let room: usize = set.chunks.values().map(Chunk::room_bytes).sum();
+        assert!(room < 64 * 1024 * 5, "{room} bytes");
+    }
 
     proptest! {
         #[test]
