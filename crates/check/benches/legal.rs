@@ -12,6 +12,10 @@ use std::time::{Duration, Instant};
 use mortarmq_check::{Options, Verdict, check};
 use mortarmq_history::{Limits, Reader};
 
+/// The allocator of the command.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 fn main() {
     let numbers: Vec<u64> = std::env::args().filter_map(|argument| argument.parse().ok()).collect();
     match numbers.as_slice() {

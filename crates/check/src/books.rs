@@ -4,6 +4,7 @@
 //! here, when everything has been read.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use hashbrown::HashSet;
 
@@ -28,12 +29,43 @@ pub(crate) struct PathBook {
     /// Pairs published ok or delivered.
     pub pairs: u64,
     /// The acks of pairs, each a pair's that was or may have been acked.
-    pub acks: Vec<Acked>,
-    /// Dead letters seen, and pairs told to die.
+    pub acks: Acks,
+    /// Dead letters seen, and pairs that died for certain: who was told to die without an answer may have been acked since.
     pub dead: u64,
     /// Pairs that nothing finished.
     pub open: Vec<Open>,
 }
+
+/// The acks of a path. They are many, and kept in pieces: none is moved when there are more.
+#[derive(Debug, Default)]
+pub(crate) struct Acks {
+    pieces: Vec<Vec<Acked>>,
+}
+
+impl Acks {
+    /// All of them.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Acked> {
+        self.pieces.iter().flatten()
+    }
+
+    /// Those that are not of some messages stay.
+    fn forget(&mut self, msgs: &HashSet<MsgId>) {
+        self.pieces.iter_mut().for_each(|piece| piece.retain(|acked| !msgs.contains(&acked.msg)));
+    }
+
+    /// Where those of the next pair go, all together.
+    fn room(&mut self) -> &mut Vec<Acked> {
+        if self.pieces.last().is_none_or(|last| last.len() >= PIECE) {
+            // Most paths have few; whoever filled one piece will fill another.
+            let room = if self.pieces.is_empty() { 0 } else { PIECE };
+            self.pieces.push(Vec::with_capacity(room));
+        }
+        self.pieces.last_mut().expect("one was pushed above")
+    }
+}
+
+/// So many acks are in a piece: some megabytes.
+const PIECE: usize = 65_536;
 
 /// When a pair was acked; [`NEVER`] where it was not.
 #[derive(Debug, Clone, Copy)]
@@ -100,7 +132,7 @@ impl Books {
             // Only messages whose pairs are all acked are ever taken before everything has been read.
             let is_pair = |acked: &&Acked| !acked.is_again && msgs.contains(&acked.msg);
             book.pairs -= book.acks.iter().filter(is_pair).count() as u64;
-            book.acks.retain(|acked| !msgs.contains(&acked.msg));
+            book.acks.forget(msgs);
         }
     }
 
@@ -111,10 +143,11 @@ impl Books {
             return;
         }
         book.pairs += 1;
-        book.add_acks(pair);
+        book.add_acks(case, pair);
         let mine: Vec<&Letter<'_>> = letters.iter().filter(|letter| is_of(case, letter, pair)).collect();
         let is_dead = !mine.is_empty();
-        book.dead += (places(&mine).len() as u64).max(u64::from(is_dead || pair.settles.iter().any(|s| s.may_kill())));
+        book.dead +=
+            (places(&mine).len() as u64).max(u64::from(is_dead || pair.settles.iter().any(|s| s.is_ok_kill())));
         if !pair.is_finished() && !is_dead && !is_taken_back(case, pair) {
             let found = match exhausted(pair) {
                 Some(last) if can_tell(pair.context, pair.path, pair.info) => {
@@ -147,23 +180,28 @@ impl Books {
 
 impl PathBook {
     /// Once for the pair, and once more for each time an operator brought it back and it was acked again.
-    fn add_acks(&mut self, pair: &Pair<'_>) {
+    fn add_acks(&mut self, case: &Case<'_>, pair: &Pair<'_>) {
         // What an operator brought back may have been granted and never arrived, and come again for another cause.
         let asked: usize = [OperateKind::Redrive, OperateKind::Replay]
             .into_iter()
             .map(|kind| pair.context.operates(kind, pair.path, pair.msg).count())
             .sum();
-        let limit = 1 + pair.brought_back().max(asked);
+        let limit = if pair.is_one { 1 + pair.brought_back().max(asked) } else { usize::MAX };
         let mut ids: Vec<Option<u64>> = Vec::new();
-        let start = self.acks.len();
+        let acks = self.acks.room();
+        let start = acks.len();
         for settle in pair.settles.iter().filter(|settle| settle.may_ack()) {
+            if settle.delivery_id.is_none() && limit > 1 {
+                add_nameless_ack(case, pair, settle, acks, start..start.saturating_add(limit));
+                continue;
+            }
             let known = ids.iter().position(|id| *id == settle.delivery_id);
             let index = known.unwrap_or_else(|| ids.len().min(limit - 1));
             if index == ids.len() {
                 ids.push(settle.delivery_id);
-                self.acks.push(Acked::new(pair.msg, self.acks.len() > start));
+                acks.push(Acked::new(pair.msg, acks.len() > start));
             }
-            self.acks[start + index].take(settle);
+            acks[start + index].take(settle);
         }
     }
 
@@ -171,6 +209,20 @@ impl PathBook {
     pub(crate) fn covered(&self, context: &Context, path: Name) -> u64 {
         let Some(counters) = context.end_counters(path) else { return 0 };
         counters.dlq.saturating_add(counters.dropped).saturating_sub(self.dead)
+    }
+}
+
+/// An ack that does not say of which delivery, where there may be several to ack: each may be one of its own, and one
+/// certainly is, if its message stands only once on the path.
+fn add_nameless_ack(case: &Case<'_>, pair: &Pair<'_>, settle: &Settle, acks: &mut Vec<Acked>, room: Range<usize>) {
+    let is_again = acks.len() > room.start;
+    let is_shared = case.pairs.iter().filter(|other| other.path == pair.path).count() > 1;
+    if acks.len() < room.end {
+        let open_call = if is_again || is_shared { settle.span.call } else { NEVER };
+        acks.push(Acked { open_call, ..Acked::new(pair.msg, is_again) });
+    }
+    if !is_shared {
+        acks[room.start].take(settle);
     }
 }
 

@@ -7,6 +7,7 @@ use crate::evidence;
 use crate::finish::Finished;
 use crate::intake::{Content, Item, take};
 use crate::judge::Judge;
+use crate::location::Location;
 use crate::names::Names;
 use crate::operation::{MsgId, Operation};
 use crate::options::Options;
@@ -36,11 +37,14 @@ pub fn check(
     options: &Options,
     progress: &mut dyn FnMut(Progress),
 ) -> Result<Report, ReadError> {
-    let mut reading = match read(open()?, options, false, progress)? {
-        Some(reading) => reading,
-        // Out of order beyond the sorting buffer, or more at once than is kept: everything is kept this time.
-        None => read(open()?, options, true, progress)?.expect("a reading that keeps everything is never given up"),
-    };
+    let mut reading = read(open()?, options, Window::Narrow, progress)?;
+    if let Err(Again::Late) = reading {
+        reading = read(open()?, options, Window::Wide, progress)?;
+    }
+    if reading.is_err() {
+        reading = read(open()?, options, Window::All, progress)?;
+    }
+    let Ok(mut reading) = reading else { unreachable!("a reading that keeps everything is never given up") };
     let mut names = std::mem::take(&mut reading.judge.names);
     let finished = reading
         .judge
@@ -65,22 +69,53 @@ struct Reading {
     counts: mortarmq_history::Counts,
 }
 
-/// Reads everything once; nothing, if it must be read again with everything kept.
+/// How many records are sorted before they are handed on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Window {
+    /// So few that they stay in the processor's cache, and more than recorders are ever behind one another.
+    Narrow,
+    /// For calls that were answered, or given up, long after they were made.
+    Wide,
+    /// Everything is kept, and judged when everything has been read.
+    All,
+}
+
+impl Window {
+    fn records(self) -> usize {
+        match self {
+            Self::Narrow => 16_384,
+            Self::Wide => 262_144,
+            Self::All => usize::MAX / 2,
+        }
+    }
+}
+
+/// Why everything must be read once more.
+#[derive(Debug, Clone, Copy)]
+enum Again {
+    /// A record came later than those that were sorted together with it.
+    Late,
+    /// More happened at once than is kept of what was judged.
+    Blurred,
+}
+
+/// Reads everything once.
 fn read(
     mut reader: Reader,
     options: &Options,
-    keeps_all: bool,
+    window: Window,
     progress: &mut dyn FnMut(Progress),
-) -> Result<Option<Reading>, ReadError> {
+) -> Result<Result<Reading, Again>, ReadError> {
+    let keeps_all = window == Window::All;
     let keep_finished = if keeps_all { usize::MAX } else { options.keep_finished };
     let mut judge = Judge::new(Context::new(Options { keep_finished, ..options.clone() }), keeps_all);
-    let mut sorter = Sorter::new(keeps_all);
+    let mut sorter = Sorter::new(window.records());
     let mut unreadable = Vec::new();
     loop {
         if sorter.is_full() {
             progress(progress_of(&reader, false));
             if !sorter.release(&mut judge) {
-                return Ok(None);
+                return Ok(Err(Again::Late));
             }
         }
         let Some(line) = reader.next_line()? else { break };
@@ -88,7 +123,7 @@ fn read(
             Ok(record) => {
                 // A path that becomes known late changes what was judged before.
                 if matches!(record, Record::Run(_)) && sorter.has_released() {
-                    return Ok(None);
+                    return Ok(Err(Again::Late));
                 }
                 if let Some(item) = take(record, line.at, &mut judge.names, &mut judge.context) {
                     sorter.push(item);
@@ -101,12 +136,15 @@ fn read(
             Err(_) => {}
         }
     }
-    if !sorter.release_all(&mut judge) || judge.sequences.is_blurred || judge.commit_order.is_blurred {
-        return Ok(None);
+    if !sorter.release_all(&mut judge) {
+        return Ok(Err(Again::Late));
+    }
+    if judge.sequences.is_blurred || judge.commit_order.is_blurred {
+        return Ok(Err(Again::Blurred));
     }
     progress(progress_of(&reader, false));
     let shown = unreadable.into_iter().map(|(at, reason)| UnreadableLine { place: reader.name(at), reason });
-    Ok(Some(Reading { judge, unreadable: shown.collect(), counts: reader.counts() }))
+    Ok(Ok(Reading { judge, unreadable: shown.collect(), counts: reader.counts() }))
 }
 
 /// Reads everything once more, and hands out each record of a message.
@@ -124,7 +162,7 @@ fn read_again(
         if let Some(Item { msg: Some(msg), content: Content::Operation(operation), .. }) = item {
             each(msg, &operation);
         }
-        if reader.counts().records.is_multiple_of(SORTED_TOGETHER as u64) {
+        if reader.counts().records.is_multiple_of(TOLD_EVERY) {
             progress(progress_of(&reader, true));
         }
     }
@@ -142,22 +180,36 @@ fn progress_of(reader: &Reader, is_again: bool) -> Progress {
 
 /// Brings records into the order of their answers, as far as they are nearly so already.
 struct Sorter {
-    items: Vec<Option<Item>>,
+    /// Records are large: each stays where it is until it is handed on, and their places are sorted.
+    slots: Vec<Option<Item>>,
+    free: Vec<usize>,
+    order: Vec<((u64, Location), usize)>,
     released_to: Option<u64>,
-    keeps_all: bool,
+    window: usize,
 }
 
 impl Sorter {
-    fn new(keeps_all: bool) -> Self {
-        Self { items: Vec::new(), released_to: None, keeps_all }
+    fn new(window: usize) -> Self {
+        Self { slots: Vec::new(), free: Vec::new(), order: Vec::new(), released_to: None, window }
     }
 
     fn push(&mut self, item: Item) {
-        self.items.push(Some(item));
+        let order = item.order();
+        let slot = match self.free.pop() {
+            Some(slot) => {
+                self.slots[slot] = Some(item);
+                slot
+            }
+            None => {
+                self.slots.push(Some(item));
+                self.slots.len() - 1
+            }
+        };
+        self.order.push((order, slot));
     }
 
     fn is_full(&self) -> bool {
-        !self.keeps_all && self.items.len() >= 2 * SORTED_TOGETHER
+        self.order.len() >= 2 * self.window
     }
 
     fn has_released(&self) -> bool {
@@ -166,33 +218,29 @@ impl Sorter {
 
     /// Hands on the earlier half; whether nothing earlier had been missing before.
     fn release(&mut self, judge: &mut Judge) -> bool {
-        self.hand_on(SORTED_TOGETHER, judge)
+        self.hand_on(self.window, judge)
     }
 
     fn release_all(&mut self, judge: &mut Judge) -> bool {
-        self.hand_on(self.items.len(), judge)
+        self.hand_on(self.order.len(), judge)
     }
 
     fn hand_on(&mut self, count: usize, judge: &mut Judge) -> bool {
-        // Records are large: their places are sorted, and each record is moved once.
-        let mut order: Vec<_> =
-            self.items.iter().flatten().enumerate().map(|(index, item)| (item.order(), index)).collect();
-        order.sort_unstable();
-        let first = order.first().map(|((moment, _), _)| *moment);
+        self.order.sort();
+        let first = self.order.first().map(|((moment, _), _)| *moment);
         if first.zip(self.released_to).is_some_and(|(first, released_to)| first < released_to) {
             return false;
         }
-        let (now, later) = order.split_at(count);
-        for ((moment, _), index) in now {
-            self.released_to = Some(*moment);
-            self.items[*index].take().into_iter().for_each(|item| judge.take(item));
+        for ((moment, _), slot) in self.order.drain(..count) {
+            self.released_to = Some(moment);
+            self.free.push(slot);
+            self.slots[slot].take().into_iter().for_each(|item| judge.take(item));
         }
-        self.items = later.iter().map(|(_, index)| self.items[*index].take()).collect();
         true
     }
 }
 
-/// So many records are sorted before they are handed on: more than recorders are ever behind one another.
-const SORTED_TOGETHER: usize = 65_536;
+/// After so many records of a second reading its progress is told.
+const TOLD_EVERY: u64 = 65_536;
 /// So many unreadable lines are shown; all are counted.
 const MAX_UNREADABLE_SHOWN: usize = 20;

@@ -114,7 +114,8 @@ pub(crate) struct Context {
     pub options: Options,
     /// By the number of the path's name.
     paths: Vec<PathInfo>,
-    by_topic: HashMap<Name, Vec<Name>>,
+    /// By the number of the topic's name.
+    by_topic: Vec<Vec<Name>>,
     /// Whether a run record was read.
     pub has_run: bool,
     operates: Vec<Operate>,
@@ -127,8 +128,20 @@ pub(crate) struct Context {
     pub is_complete: bool,
     /// The delivery ids of each path.
     ids: HashMap<Name, RoaringTreemap>,
-    /// Deliveries of keyed messages that no ack ended, by what one Deliver has in common: the lowest sequence of each.
-    failed: HashMap<u64, u64>,
+    /// Deliveries of keyed messages that no ack ended, by what one Deliver has in common.
+    failed: HashMap<u64, Failed>,
+    /// By the number of the client's name: when a consumer last asked for something.
+    heard: Vec<u64>,
+}
+
+/// What failed of one Deliver's messages of a key.
+#[derive(Debug, Clone, Copy)]
+struct Failed {
+    /// The lowest sequence; 0 where one is not known.
+    lowest: u64,
+    msg: MsgId,
+    /// Whether this message is the only one.
+    is_alone: bool,
 }
 
 impl Context {
@@ -170,7 +183,7 @@ impl Context {
 
     /// The paths that owe the messages published to a topic, if a run record named any.
     pub(crate) fn paths_of(&self, topic: Name) -> impl Iterator<Item = Name> {
-        self.by_topic.get(&topic).map_or(&[][..], Vec::as_slice).iter().copied()
+        self.by_topic.get(topic as usize).map_or(&[][..], Vec::as_slice).iter().copied()
     }
 
     /// Without a run record the paths of a topic are those on which one of its messages was delivered.
@@ -179,22 +192,30 @@ impl Context {
             return;
         }
         self.path_mut(path).inferred.push(topic);
-        self.by_topic.entry(topic).or_default().push(path);
+        self.path_of_topic(topic, path);
     }
 
     /// Puts together what run records say of all paths. Called after each.
     pub(crate) fn connect_paths(&mut self) {
         self.by_topic.clear();
-        for (index, info) in self.paths.iter().enumerate().filter(|(_, info)| info.is_named) {
+        let mut owed: Vec<(Name, Name)> = Vec::new();
+        for (path, info) in self.named_paths() {
             let own = if info.sources.is_empty() { info.topic.as_slice() } else { &info.sources };
-            for topic in own {
-                self.by_topic.entry(*topic).or_default().push(index as Name);
-            }
+            owed.extend(own.iter().map(|topic| (*topic, path)));
         }
+        owed.into_iter().for_each(|(topic, path)| self.path_of_topic(topic, path));
         let topics: Vec<Name> = self.named_paths().filter_map(|(_, info)| info.dlq).collect();
         for info in &mut self.paths {
             info.is_dead_letters = info.topic.is_some_and(|topic| topics.contains(&topic));
         }
+    }
+
+    fn path_of_topic(&mut self, topic: Name, path: Name) {
+        let index = topic as usize;
+        if self.by_topic.len() <= index {
+            self.by_topic.resize_with(index + 1, Vec::new);
+        }
+        self.by_topic[index].push(path);
     }
 
     /// Adds an operator's act.
@@ -210,6 +231,12 @@ impl Context {
     /// Whether the run has operate records at all.
     pub(crate) fn has_operates(&self) -> bool {
         !self.operates.is_empty()
+    }
+
+    /// Whether a consumer may have died, and its session ended, without a record: nobody wrote down what became of any.
+    /// Narad has no sessions.
+    pub(crate) fn has_silent_deaths(&self) -> bool {
+        !self.has_operates() && self.options.contract != Contract::Narad
     }
 
     /// The acts of a kind, not refused, that may concern this message on this path.
@@ -257,20 +284,37 @@ impl Context {
         self.ids.get(&path).is_some_and(|ids| ids.contains(id))
     }
 
-    /// Remembers a delivery of a keyed message that no ack ended.
-    pub(crate) fn add_failed(&mut self, key: u64, delivery: &Delivery) {
+    /// Remembers a delivery of a keyed message that certainly no ack ended, or perhaps none.
+    pub(crate) fn add_failed(&mut self, key: u64, msg: MsgId, delivery: &Delivery) {
         let seq = delivery.position.map_or(0, |(_, seq)| seq);
         for deliver in same_deliver_as_known(key, delivery) {
-            let lowest = self.failed.entry(deliver).or_insert(seq);
-            *lowest = seq.min(*lowest);
+            let known = self.failed.entry(deliver).or_insert(Failed { lowest: seq, msg, is_alone: true });
+            known.lowest = seq.min(known.lowest);
+            known.is_alone &= known.msg == msg;
         }
     }
 
-    /// Whether an earlier message of the key, given by the same Deliver, may have failed.
-    pub(crate) fn has_failed_before(&self, key: u64, delivery: &Delivery) -> bool {
-        let seq = delivery.position.map_or(u64::MAX, |(_, seq)| seq);
-        let lowest = same_deliver_as_asked(key, delivery).into_iter().filter_map(|deliver| self.failed.get(&deliver));
-        lowest.min().is_some_and(|lowest| *lowest < seq)
+    /// Whether an earlier message of the key, given by the same Deliver, may have failed; without sequences, another one.
+    pub(crate) fn has_failed_before(&self, key: u64, msg: MsgId, delivery: &Delivery) -> bool {
+        let failed = same_deliver_as_asked(key, delivery).into_iter().filter_map(|deliver| self.failed.get(&deliver));
+        failed.into_iter().any(|failed| match delivery.position {
+            Some((_, seq)) => failed.lowest < seq,
+            None => failed.msg != msg || !failed.is_alone,
+        })
+    }
+
+    /// A client asked for something: then it was alive. What reached it may have been under way when it died.
+    pub(crate) fn heard(&mut self, client: Name, call: u64) {
+        let index = client as usize;
+        if self.heard.len() <= index {
+            self.heard.resize(index + 1, 0);
+        }
+        self.heard[index] = self.heard[index].max(call);
+    }
+
+    /// When a client last asked for something.
+    pub(crate) fn last_heard(&self, client: Name) -> u64 {
+        self.heard.get(client as usize).copied().unwrap_or(0)
     }
 
     /// The counters of a path at the end, if the end record has them.

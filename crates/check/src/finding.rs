@@ -122,6 +122,14 @@ impl Sink {
         self.tallies[rule as usize]
     }
 
+    /// Takes back what was counted of a message that is judged again. Nothing had been found of it.
+    pub(crate) fn take_back(&mut self, other: &Self) {
+        for (mine, its) in self.tallies.iter_mut().zip(&other.tallies) {
+            mine.judged = mine.judged.saturating_sub(its.judged);
+            mine.not_judged = mine.not_judged.saturating_sub(its.not_judged);
+        }
+    }
+
     /// Takes over what another collected.
     pub(crate) fn absorb(&mut self, other: Self) {
         for (mine, its) in self.tallies.iter_mut().zip(&other.tallies) {

@@ -1,6 +1,6 @@
 //! When everything has been read: judges what was kept, takes the second look, and asks the rules about whole paths.
 
-use hashbrown::HashSet;
+use hashbrown::{HashMap, HashSet};
 
 use crate::finding::{Found, Sink};
 use crate::judge::{Judge, failed_deliveries, judge_message};
@@ -34,7 +34,8 @@ impl Judge {
         let seen = self.look(again)?;
         self.learn_failed(&seen);
         let reopened = std::mem::take(&mut self.reopened);
-        self.books.forget(&reopened);
+        let came_again: HashSet<MsgId> = reopened.keys().copied().collect();
+        self.books.forget(&came_again);
         self.judge_rest(&seen, &reopened);
         self.judge_shared(&seen);
         self.judge_keys(&seen);
@@ -60,7 +61,6 @@ impl Judge {
     }
 
     fn want_suspects(&mut self) {
-        self.reopened = self.wanted.msgs.clone();
         self.wanted.groups.extend(self.keys.suspects.iter().copied());
         self.wanted.places.extend(self.sequences.suspects.iter().map(|(place, _, _)| *place));
         self.wanted.ids.extend(self.id_suspects.iter().map(|(id, _)| *id));
@@ -75,7 +75,7 @@ impl Judge {
             let seen = self.look_once(again)?;
             let mut is_enough = seen.more.is_empty();
             self.wanted.msgs.extend(&seen.more);
-            for msg in &self.reopened {
+            for msg in self.reopened.keys() {
                 let Some(operations) = seen.messages.get(msg) else { continue };
                 for (group, _) in groups(&Case::new(&self.context, *msg, operations)) {
                     if self.wanted.groups.insert(group) {
@@ -93,7 +93,7 @@ impl Judge {
     fn look_once<E>(&self, again: &mut Again<'_, E>) -> Result<Seen, E> {
         let mut seen = Seen::default();
         let wanted: &Wanted = &self.wanted;
-        if self.forgotten.is_empty() {
+        if !self.has_forgotten {
             for message in self.open.values() {
                 message.operations.iter().for_each(|one| seen.take(wanted, &self.context, message.msg, one));
             }
@@ -108,18 +108,26 @@ impl Judge {
     fn learn_failed(&mut self, seen: &Seen) {
         let mut failed = Vec::new();
         for message in self.open.values() {
-            failed.extend(failed_deliveries(&Case::new(&self.context, message.msg, &message.operations)));
+            let deliveries = failed_deliveries(&Case::new(&self.context, message.msg, &message.operations));
+            failed.extend(deliveries.into_iter().map(|(key, delivery)| (key, message.msg, delivery)));
         }
-        for msg in &self.reopened {
+        for msg in self.reopened.keys() {
             if let Some(operations) = seen.messages.get(msg) {
-                failed.extend(failed_deliveries(&Case::new(&self.context, *msg, operations)));
+                let deliveries = failed_deliveries(&Case::new(&self.context, *msg, operations));
+                failed.extend(deliveries.into_iter().map(|(key, delivery)| (key, *msg, delivery)));
             }
         }
-        failed.iter().for_each(|(key, delivery)| self.context.add_failed(*key, delivery));
+        failed.iter().for_each(|(key, msg, delivery)| self.context.add_failed(*key, *msg, delivery));
     }
 
-    fn judge_rest(&mut self, seen: &Seen, reopened: &HashSet<MsgId>) {
-        let again = reopened.iter().filter_map(|msg| Some((*msg, seen.messages.get(msg)?.as_slice())));
+    fn judge_rest(&mut self, seen: &Seen, reopened: &HashMap<MsgId, usize>) {
+        for (msg, since) in reopened {
+            // What was judged of it before it came again is judged once more below, and must not count twice.
+            let operations = seen.messages.get(msg).map_or(&[][..], Vec::as_slice);
+            let before = &operations[..operations.len().saturating_sub(*since)];
+            self.sink.take_back(&judge_message(&Case::new(&self.context, *msg, before)));
+        }
+        let again = reopened.keys().filter_map(|msg| Some((*msg, seen.messages.get(msg)?.as_slice())));
         let open = self.open.values().map(|message| (message.msg, message.operations.as_slice()));
         let mut rest: Vec<(MsgId, &[Operation])> = open.chain(again).collect();
         rest.sort_by_key(|(_, operations)| operations.first().map(crate::span::Timed::location));
@@ -174,7 +182,7 @@ impl Judge {
             }
         }
         for ((path, _), members) in members {
-            order::judge(&self.context, path, members, &mut self.sink);
+            order::judge(path, members, &mut self.sink);
         }
         self.sink.judged_many(Rule::Order, self.keys.judged);
     }

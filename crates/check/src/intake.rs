@@ -156,6 +156,7 @@ fn take_settle(settle: &history::Settle<'_>, kind: SettleKind, at: Location, nam
         outcome: settle.outcome,
         kind,
         path: names.number(&settle.path),
+        client: names.number(settle.client.as_deref().unwrap_or("")),
         delivery_id: settle.delivery_id,
         txn: settle.txn.as_deref().map(hash_of),
         at,

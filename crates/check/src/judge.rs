@@ -1,7 +1,7 @@
 //! The first reading: takes records in the order of their answers, judges messages that are finished and forgets them.
 //!
 //! # Invariants
-//! 1. A message is open, or forgotten, or was never seen; never two of these.
+//! 1. A message that was seen is open or forgotten.
 //! 2. A record of a forgotten message is never lost: the message is wanted for a second look.
 
 use std::collections::VecDeque;
@@ -33,7 +33,9 @@ pub(crate) struct Judge {
     pub sink: Sink,
     /// Messages of which more may come, or that cannot be judged before everything has been read.
     pub open: HashMap<MsgId, Message>,
-    pub forgotten: HashSet<MsgId>,
+    seen: HashSet<MsgId>,
+    /// Whether any message was forgotten.
+    pub has_forgotten: bool,
     finished: VecDeque<MsgId>,
     pub sequences: Sequences,
     pub commit_order: CommitOrder,
@@ -42,8 +44,8 @@ pub(crate) struct Judge {
     pub books: Books,
     pub transactions: Transactions,
     pub wanted: Wanted,
-    /// Of the wanted messages, those that were forgotten and came again.
-    pub reopened: HashSet<MsgId>,
+    /// Of the wanted messages, those that were forgotten and came again, each with the number of records since.
+    pub reopened: HashMap<MsgId, usize>,
     /// Deliveries whose id another message's delivery had before.
     pub id_suspects: Vec<((Name, u64), MsgId)>,
     pub counts: Counts,
@@ -70,7 +72,8 @@ impl Judge {
             context,
             sink: Sink::default(),
             open: HashMap::new(),
-            forgotten: HashSet::new(),
+            seen: HashSet::new(),
+            has_forgotten: false,
             finished: VecDeque::new(),
             sequences: Sequences::new(keeps_all),
             commit_order: CommitOrder::new(keeps_all),
@@ -79,7 +82,7 @@ impl Judge {
             books: Books::default(),
             transactions: Transactions::default(),
             wanted: Wanted::default(),
-            reopened: HashSet::new(),
+            reopened: HashMap::new(),
             id_suspects: Vec::new(),
             counts: Counts::default(),
         }
@@ -99,10 +102,16 @@ impl Judge {
         let Content::Operation(operation) = item.content else { return };
         let msg = item.msg.expect("an operation is about a message");
         self.counts.add(&operation);
-        if let Operation::Delivery(delivery) = &operation {
-            self.context.path_mut(delivery.path).learn(delivery);
+        match &operation {
+            Operation::Publish(_) => {}
+            Operation::Delivery(delivery) => {
+                self.context.path_mut(delivery.path).learn(delivery);
+                self.context.heard(delivery.client, delivery.span.call);
+            }
+            Operation::Settle(settle) => self.context.heard(settle.client, settle.span.call),
         }
-        if self.forgotten.contains(&msg) {
+        // Nearly always it is open, and then the many that were seen need not be looked at.
+        if !self.open.contains_key(&msg) && !self.seen.insert(msg) {
             self.take_again(msg, &operation);
             return;
         }
@@ -115,6 +124,7 @@ impl Judge {
     /// A record of a message that was judged and forgotten: it is looked at a second time, whole.
     fn take_again(&mut self, msg: MsgId, operation: &Operation) {
         self.wanted.msgs.insert(msg);
+        *self.reopened.entry(msg).or_default() += 1;
         if let Some(place) = place_of(&self.context, operation) {
             self.wanted.places.insert(place);
         }
@@ -160,8 +170,9 @@ impl Judge {
             Operation::Settle(_) => {}
         }
         let at = operation.location();
+        let may_finish = !message.is_queued && Message::may_be_finished_by(&operation);
         message.operations.push(operation);
-        if !message.is_queued && message.is_finished(&self.context) {
+        if may_finish && message.is_finished(&self.context) {
             message.is_queued = true;
             self.finished.push_back(msg);
         }
@@ -194,8 +205,8 @@ impl Judge {
         self.books.add(&case);
         self.transactions.add(&case);
         let failed = failed_deliveries(&case);
-        failed.into_iter().for_each(|(key, delivery)| self.context.add_failed(key, &delivery));
-        self.forgotten.insert(msg);
+        failed.into_iter().for_each(|(key, delivery)| self.context.add_failed(key, msg, &delivery));
+        self.has_forgotten = true;
     }
 }
 
@@ -211,13 +222,13 @@ pub(crate) fn judge_message(case: &Case<'_>) -> Sink {
     sink
 }
 
-/// Deliveries of a keyed message that no ok ack ended: what was given together with them may have come back.
+/// Deliveries of a keyed message that no ok ack certainly ended: what was given together with them may have come back.
 pub(crate) fn failed_deliveries(case: &Case<'_>) -> Vec<(u64, Delivery)> {
-    let Some(key) = case.key() else { return Vec::new() };
+    let Some(key) = case.key else { return Vec::new() };
     let mut failed = Vec::new();
     for pair in &case.pairs {
         for delivery in &pair.deliveries {
-            if !pair.settles_of(delivery).any(|settle| settle.is_ok_ack()) {
+            if !pair.settles.iter().any(|settle| settle.is_ok_ack() && pair.certainly_names(settle, delivery)) {
                 failed.push((key, (*delivery).clone()));
             }
         }

@@ -64,7 +64,7 @@ pub(crate) fn group(path: Name, key: u64, place: Option<Position>) -> Group {
 
 /// The groups of a message, with the pair each is of.
 pub(crate) fn groups<'c, 'a>(case: &'c Case<'a>) -> impl Iterator<Item = (Group, &'c Pair<'a>)> {
-    let key = case.key();
+    let key = case.key;
     let ordered = case.pairs.iter().filter(|pair| pair.info.is_ordered && pair.is_one && !pair.deliveries.is_empty());
     ordered.filter_map(move |pair| Some((group(pair.path, key?, place_of(case, pair)), pair)))
 }
@@ -221,4 +221,4 @@ impl Given {
 }
 
 /// A key's messages are looked at when there are so many: often enough to keep few, seldom enough to cost little.
-const FOLDED_AT: usize = 64;
+const FOLDED_AT: usize = 32;

@@ -33,6 +33,7 @@ mod names;
 mod operation;
 mod options;
 mod pair;
+mod recent;
 mod report;
 mod rules;
 mod search;

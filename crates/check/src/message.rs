@@ -21,6 +21,15 @@ impl Message {
         Self { msg, operations: Vec::with_capacity(4), is_queued: false, is_in_keys: false }
     }
 
+    /// Whether a record like this one, added last, can be what was missing.
+    pub(crate) fn may_be_finished_by(operation: &Operation) -> bool {
+        match operation {
+            Operation::Publish(publish) => publish.outcome == Outcome::Ok,
+            Operation::Settle(settle) => settle.is_ok_ack(),
+            Operation::Delivery(_) => false,
+        }
+    }
+
     /// Whether nothing more is expected: it is published, and acked on every path it is owed on.
     ///
     /// What died, or may have, is kept until the end: its dead letters may come at any time.

@@ -71,6 +71,7 @@ pub(crate) struct Settle {
     pub outcome: Outcome,
     pub kind: SettleKind,
     pub path: Name,
+    pub client: Name,
     pub delivery_id: Option<u64>,
     pub txn: Option<u64>,
     pub at: Location,
@@ -90,6 +91,11 @@ impl Settle {
     /// Whether it is an ack answered ok.
     pub(crate) fn is_ok_ack(&self) -> bool {
         self.kind == SettleKind::Ack && self.outcome == Outcome::Ok
+    }
+
+    /// Whether it is a nack to the dead letters that was answered ok.
+    pub(crate) fn is_ok_kill(&self) -> bool {
+        self.kind == SettleKind::Nack(NackTo::Dead) && self.outcome == Outcome::Ok
     }
 
     /// Whether it is a nack to the dead letters that was or may have been taken.

@@ -43,7 +43,7 @@ impl Default for Options {
             max_overdue: 0.5,
             min_operations: 1,
             max_fault_coverage: 0.5,
-            keep_finished: 8_192,
+            keep_finished: 2_048,
             search_steps: 5_000_000,
         }
     }

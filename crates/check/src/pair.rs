@@ -1,15 +1,20 @@
 //! A pair, (message, path), with all its operations: the unit that is judged.
 
-use crate::context::{Context, PathInfo};
+use crate::context::{Context, Field, PathInfo};
 use crate::operation::{
-    Delivery, MsgId, Name, Operation, Outcome, Position, Publish, Settle, SettleKind, is_brought_back,
+    Cause, Delivery, MsgId, Name, OperateKind, Operation, Outcome, Position, Publish, Settle, SettleKind,
+    is_brought_back,
 };
+use crate::options::Contract;
+use crate::span::Span;
 
 /// One message with everything recorded of it.
 #[derive(Debug)]
 pub(crate) struct Case<'a> {
     pub context: &'a Context,
     pub msg: MsgId,
+    /// Its key, as the first delivery that has one says, else the first publish.
+    pub key: Option<u64>,
     pub publishes: Vec<&'a Publish>,
     pub pairs: Vec<Pair<'a>>,
     /// Whether it was published several times without one producer identity.
@@ -21,6 +26,7 @@ pub(crate) struct Case<'a> {
 pub(crate) struct Pair<'a> {
     pub context: &'a Context,
     pub msg: MsgId,
+    pub key: Option<u64>,
     pub path: Name,
     pub info: &'a PathInfo,
     /// In the order in which they arrived; one that was sent again at a resume stands once.
@@ -41,7 +47,7 @@ impl<'a> Case<'a> {
             }
         }
         let is_ambiguous = is_ambiguous(&publishes);
-        let mut case = Self { context, msg, publishes, pairs: Vec::new(), is_ambiguous };
+        let mut case = Self { context, msg, key: key_of(operations), publishes, pairs: Vec::new(), is_ambiguous };
         for operation in operations {
             if let Operation::Delivery(delivery) = operation {
                 case.add_delivery(delivery);
@@ -53,12 +59,6 @@ impl<'a> Case<'a> {
             }
         }
         case
-    }
-
-    /// Its key, as the first record that has one says.
-    pub(crate) fn key(&self) -> Option<u64> {
-        let delivered = self.pairs.iter().flat_map(|pair| &pair.deliveries).find_map(|delivery| delivery.key);
-        delivered.or_else(|| self.publishes.iter().find_map(|publish| publish.key))
     }
 
     /// Its publishes that were answered ok.
@@ -116,8 +116,8 @@ impl<'a> Case<'a> {
 
     fn push_pair(&mut self, path: Name, is_one: bool) -> &mut Pair<'a> {
         let info = self.context.path(path);
-        let (context, msg) = (self.context, self.msg);
-        self.pairs.push(Pair { context, msg, path, info, deliveries: Vec::new(), settles: Vec::new(), is_one });
+        let (context, msg, key) = (self.context, self.msg, self.key);
+        self.pairs.push(Pair { context, msg, key, path, info, deliveries: Vec::new(), settles: Vec::new(), is_one });
         self.pairs.last_mut().expect("one was pushed above")
     }
 }
@@ -138,9 +138,13 @@ impl<'a> Pair<'a> {
         delivery.prev.and_then(|prev| self.find(prev)).filter(|prev| prev.at != delivery.at)
     }
 
-    /// The latest recorded delivery certainly before another.
+    /// The latest recorded delivery certainly before another, and certainly not the same sent again.
     pub(crate) fn latest_before(&self, delivery: &Delivery) -> Option<&'a Delivery> {
-        let before = self.deliveries.iter().copied().filter(|known| known.span.certainly_before(&delivery.span));
+        let before = self
+            .deliveries
+            .iter()
+            .copied()
+            .filter(|known| known.span.certainly_before(&delivery.span) && !self.may_be_one(known, delivery));
         before.max_by_key(|known| (known.id, known.span.ret))
     }
 
@@ -155,6 +159,61 @@ impl<'a> Pair<'a> {
     /// The settles that name a delivery. One without an id names every delivery called before it was answered.
     pub(crate) fn settles_of<'b>(&'b self, delivery: &'b Delivery) -> impl Iterator<Item = &'a Settle> + 'b {
         self.settles.iter().copied().filter(move |settle| names(settle, delivery))
+    }
+
+    /// Whether a settle certainly names a delivery: by its id, or because it can name no other of the pair.
+    pub(crate) fn certainly_names(&self, settle: &Settle, delivery: &Delivery) -> bool {
+        if let (Some(named), Some(id)) = (settle.delivery_id, delivery.id) {
+            return named == id;
+        }
+        names(settle, delivery)
+            && self.deliveries.iter().all(|other| {
+                let had_ended = other.span.certainly_before(&delivery.span) && delivery.span.ret < settle.span.call;
+                other.at == delivery.at || had_ended || !names(settle, other)
+            })
+    }
+
+    /// Whether two records may be one delivery, sent again to the same client at a resume. Ids tell; without, nothing that
+    /// the records say may differ. Narad has no sessions that could be resumed.
+    pub(crate) fn may_be_one(&self, one: &Delivery, two: &Delivery) -> bool {
+        fn agree<T: PartialEq>(one: Option<T>, two: Option<T>) -> bool {
+            one.is_none() || two.is_none() || one == two
+        }
+        (one.id.is_none() || two.id.is_none())
+            && one.client == two.client
+            && agree(one.attempt, two.attempt)
+            && agree(one.cause, two.cause)
+            && agree(one.prev, two.prev)
+            && agree(one.span.commit, two.span.commit)
+            && self.context.options.contract != Contract::Narad
+    }
+
+    /// Whether a delivery that was granted and never arrived may lie between the one recorded before this one and this one.
+    pub(crate) fn may_follow_unseen(&self, delivery: &Delivery) -> bool {
+        match delivery.prev {
+            Some(prev) => self.find(prev).is_none(),
+            None => delivery.cause != Some(Cause::First) && !self.info.gives(Field::Prev, delivery),
+        }
+    }
+
+    /// Whether an operator brought the pair back with this delivery, or may have: with one that never arrived and that this
+    /// one follows, or with this one, where the broker gives no causes.
+    pub(crate) fn may_be_brought_back(&self, delivery: &Delivery) -> bool {
+        is_brought_back(delivery.cause)
+            || (self.hides_return(delivery) && self.has_return(|operate| operate.may_precede(&delivery.span)))
+    }
+
+    /// Whether a delivery may come from an operator's act without saying so.
+    pub(crate) fn hides_return(&self, delivery: &Delivery) -> bool {
+        let is_silent = delivery.cause.is_none() && !self.info.gives(Field::Cause, delivery);
+        is_silent || self.may_follow_unseen(delivery)
+    }
+
+    /// Whether an operator redrove or replayed the pair, or may have, at such a time.
+    pub(crate) fn has_return(&self, is_then: impl Fn(&Span) -> bool) -> bool {
+        [OperateKind::Redrive, OperateKind::Replay]
+            .into_iter()
+            .any(|kind| self.context.operates(kind, self.path, self.msg).any(|operate| is_then(&operate.span)))
     }
 
     /// Whether an ack, ok or unknown, or a nack to the dead letters finished it.
@@ -179,6 +238,18 @@ pub(crate) fn names(settle: &Settle, delivery: &Delivery) -> bool {
 /// Whether a settle ends a lease: everything but an extend.
 pub(crate) fn is_end(settle: &Settle) -> bool {
     !matches!(settle.kind, SettleKind::Extend(_))
+}
+
+fn key_of(operations: &[Operation]) -> Option<u64> {
+    let mut published = None;
+    for operation in operations {
+        match operation {
+            Operation::Delivery(delivery) if delivery.key.is_some() => return delivery.key,
+            Operation::Publish(publish) => published = published.or(publish.key),
+            Operation::Delivery(_) | Operation::Settle(_) => {}
+        }
+    }
+    published
 }
 
 /// Whether two records are one delivery, sent again to the same client.

@@ -20,6 +20,16 @@ pub enum Mode {
     Searched,
 }
 
+impl Mode {
+    /// What is printed.
+    pub(crate) fn words(self) -> &'static str {
+        match self {
+            Self::Witnessed => "witnessed: every ok answer names its commit index",
+            Self::Searched => "searched: an order is looked for, pair by pair and key by key",
+        }
+    }
+}
+
 /// What a check says.
 #[derive(Debug)]
 pub struct Report {

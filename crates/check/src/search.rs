@@ -9,7 +9,7 @@
 
 use hashbrown::HashSet;
 
-use crate::operation::{Delivery, NackTo, OperateKind, Outcome, Publish, Settle, SettleKind, is_brought_back};
+use crate::operation::{Delivery, NackTo, Outcome, Publish, Settle, SettleKind};
 use crate::pair::{Pair, names};
 use crate::span::{Span, Timed};
 
@@ -119,24 +119,13 @@ impl Step<'_> {
                     Phase::Absent => false,
                     // A lease ends by itself at any moment the rules about leases do not exclude.
                     Phase::Pending | Phase::Leased(_) => true,
-                    Phase::Acked | Phase::Dead => {
-                        is_brought_back(delivery.cause) || is_perhaps_brought_back(pair, delivery)
-                    }
+                    Phase::Acked | Phase::Dead => pair.may_be_brought_back(delivery),
                 };
                 may_be.then(|| State { phase: Phase::Leased(*index), settled: state.settled.clone() })
             }
             Self::Settle(settle) => apply_settle(pair, settle, state),
         }
     }
-}
-
-/// Whether an operator brought it back by a delivery that never arrived, and this one follows that.
-fn is_perhaps_brought_back(pair: &Pair<'_>, delivery: &Delivery) -> bool {
-    delivery.prev.is_some()
-        && pair.previous(delivery).is_none()
-        && [OperateKind::Redrive, OperateKind::Replay].into_iter().any(|kind| {
-            pair.context.operates(kind, pair.path, pair.msg).any(|operate| operate.span.may_precede(&delivery.span))
-        })
 }
 
 fn apply_settle(pair: &Pair<'_>, settle: &Settle, state: &State) -> Option<State> {

@@ -72,7 +72,7 @@ impl Delivery {
         self.lease.lost().await;
     }
 
-    /// The value of the first header of this name.
+    /// The value of the first header of this name. The broker's own, which tell how a dead letter died, stand behind a message's.
     #[must_use]
     pub fn header(&self, name: &str) -> Option<&[u8]> {
         self.headers.iter().find(|(known, _)| known == name.as_bytes()).map(|(_, value)| &value[..])

@@ -169,7 +169,9 @@ impl Scribe {
 
     /// A message has arrived that was asked for at `call_ns`.
     pub(crate) fn delivered(&self, call_ns: u64, delivery: &Delivery) -> Option<Told> {
-        let origin = delivery.header(DIED_ON).map(|path| String::from_utf8_lossy(path).into_owned());
+        // Behind a message's own headers, of which one may have that name too, the last is the broker's.
+        let died_on = delivery.headers.iter().rfind(|(name, _)| name == DIED_ON.as_bytes());
+        let origin = died_on.map(|(_, path)| String::from_utf8_lossy(path).into_owned());
         let note = DeliveryNote {
             msg: delivery.msg.clone()?,
             key: delivery.key.clone(),

@@ -34,7 +34,7 @@ mod check;
 use std::collections::BTreeSet;
 
 use imbl::{OrdMap, OrdSet};
-use mortarmq_types::{Cause, ClusterTime, DeliveryId, DropReason, KeyHash, LeaseTime, MemberId, Seq};
+use mortarmq_types::{Cause, ClusterTime, CommitIndex, DeliveryId, DropReason, KeyHash, LeaseTime, MemberId, Seq};
 
 use crate::{
     crowd::Packed,
@@ -277,6 +277,26 @@ impl PathPartition {
     #[must_use]
     pub fn ready_messages(&self) -> u64 {
         (self.ready.len() + self.lone.len()) as u64
+    }
+
+    /// The messages among which the one is that can be leased and has waited longest, each with when it fell due; 0 if that was
+    /// when it was stored.
+    pub fn longest_ready(&self, last_seq: Seq) -> impl Iterator<Item = (Seq, ClusterTime)> {
+        let retry = self.ready.first().filter(|(due, _)| *due == ClusterTime::ZERO);
+        let fell_due = self.ready.range((ClusterTime::new(1), Seq::ZERO)..).next();
+        let alone = self.lone.first().map(|seq| (ClusterTime::ZERO, *seq));
+        let next = (self.position <= last_seq).then_some((ClusterTime::ZERO, self.position));
+        [retry, fell_due, alone, next].into_iter().flatten().map(|(due, seq)| (seq, due))
+    }
+
+    /// The command that granted the first of the live leases, among the `at_most` unsettled messages with the lowest sequences.
+    #[must_use]
+    pub fn first_granted(&self, at_most: usize) -> Option<CommitIndex> {
+        if self.deadlines.len() == 0 {
+            return None;
+        }
+        let leases = self.unsettled().take(at_most).filter_map(|(_, entry)| entry.lease());
+        leases.map(|lease| self.granted(lease).granted_at.commit_index).min()
     }
 
     /// Runs of settles that are remembered.

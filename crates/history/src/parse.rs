@@ -2,6 +2,7 @@
 
 mod narad;
 mod raw;
+mod scan;
 mod text;
 mod unreadable;
 
@@ -38,8 +39,15 @@ pub fn parse_line<'a>(line: &'a [u8], dialect: &mut Dialect) -> Result<Record<'a
     if !line.starts_with(b"{") {
         return Err(Unreadable::Json { reason: "not an object".to_owned() });
     }
-    let mut raw: Raw<'a> =
-        serde_json::from_slice(line).map_err(|error| Unreadable::Json { reason: json_reason(&error) })?;
+    let mut raw = Raw::default();
+    if scan::scan(line, &mut raw).is_none() {
+        raw = serde_json::from_slice(line).map_err(|error| Unreadable::Json { reason: json_reason(&error) })?;
+    }
+    record(&mut raw, dialect)
+}
+
+/// The record that the fields of a line are.
+fn record<'a>(raw: &mut Raw<'a>, dialect: &mut Dialect) -> Result<Record<'a>, Unreadable> {
     let Some(Text(op)) = raw.op.take() else { return Err(Unreadable::NoOp) };
     if let (Some(call), Some(ret)) = (raw.call, raw.ret)
         && ret < call
@@ -70,14 +78,14 @@ pub fn parse_line<'a>(line: &'a [u8], dialect: &mut Dialect) -> Result<Record<'a
     }
 }
 
-fn publish(raw: Raw<'_>) -> Result<Record<'_>, Unreadable> {
+fn publish<'a>(raw: &mut Raw<'a>) -> Result<Record<'a>, Unreadable> {
     let missing = |field| Unreadable::Missing { op: "publish", field };
-    let outcome = outcome(&raw, "publish")?;
+    let outcome = outcome(raw, "publish")?;
     Ok(Record::Publish(Publish {
-        client: text(raw.client),
-        topic: text(raw.topic).ok_or(missing("topic"))?,
-        msg: text(raw.msg).ok_or(missing("msg"))?,
-        key: text(raw.key),
+        client: text(raw.client.take()),
+        topic: text(raw.topic.take()).ok_or(missing("topic"))?,
+        msg: text(raw.msg.take()).ok_or(missing("msg"))?,
+        key: text(raw.key.take()),
         call: raw.call.ok_or(missing("call"))?,
         ret: raw.ret,
         outcome,
@@ -87,85 +95,90 @@ fn publish(raw: Raw<'_>) -> Result<Record<'_>, Unreadable> {
         producer_seq: raw.producer_seq,
         delay_ms: raw.delay_ms,
         dedup: raw.dedup,
-        hash: text(raw.hash),
+        hash: text(raw.hash.take()),
         commit: raw.commit,
         epoch: raw.epoch,
-        txn: text(raw.txn),
+        txn: text(raw.txn.take()),
     }))
 }
 
-fn deliver(raw: Raw<'_>) -> Result<Record<'_>, Unreadable> {
+fn deliver<'a>(raw: &mut Raw<'a>) -> Result<Record<'a>, Unreadable> {
     let missing = |field| Unreadable::Missing { op: "deliver", field };
     let call = raw.call.ok_or(missing("call"))?;
     // Narad's driver records what brought a message; any other status brought none.
     let brought_none = raw.status.is_some_and(|status| status != 200);
-    let Some(Text(msg)) = raw.msg.filter(|_| !brought_none) else {
+    let Some(Text(msg)) = raw.msg.take().filter(|_| !brought_none) else {
         if raw.ret.is_some() && raw.status.is_none() {
             return Err(missing("msg"));
         }
-        return Ok(Record::Pull(Pull { client: text(raw.client), path: text(raw.path), call, ret: raw.ret }));
+        return Ok(Record::Pull(Pull {
+            client: text(raw.client.take()),
+            path: text(raw.path.take()),
+            call,
+            ret: raw.ret,
+        }));
     };
     Ok(Record::Deliver(Deliver {
-        client: text(raw.client),
-        path: text(raw.path).ok_or(missing("path"))?,
+        client: text(raw.client.take()),
+        path: text(raw.path.take()).ok_or(missing("path"))?,
         msg,
-        key: text(raw.key),
+        key: text(raw.key.take()),
         call,
         ret: raw.ret,
         partition: raw.partition,
         seq: raw.seq,
         delivery_id: raw.delivery_id,
         attempt: raw.attempt,
-        cause: raw.cause.map(|text| word("cause", &text, Cause::from_word)).transpose()?,
+        cause: raw.cause.take().map(|text| word("cause", &text, Cause::from_word)).transpose()?,
         prev: raw.prev,
         lease_ms: raw.lease_ms,
-        hash: text(raw.hash),
+        hash: text(raw.hash.take()),
         commit: raw.commit,
         epoch: raw.epoch,
-        origin: text(raw.origin),
-        txn: text(raw.txn),
+        origin: text(raw.origin.take()),
+        txn: text(raw.txn.take()),
     }))
 }
 
-fn settle<'a>(raw: Raw<'a>, op: &'static str) -> Result<Settle<'a>, Unreadable> {
-    let outcome = outcome(&raw, op)?;
+fn settle<'a>(raw: &mut Raw<'a>, op: &'static str) -> Result<Settle<'a>, Unreadable> {
+    let outcome = outcome(raw, op)?;
     settle_with(raw, op, outcome)
 }
 
-fn settle_with<'a>(raw: Raw<'a>, op: &'static str, outcome: Outcome) -> Result<Settle<'a>, Unreadable> {
+fn settle_with<'a>(raw: &mut Raw<'a>, op: &'static str, outcome: Outcome) -> Result<Settle<'a>, Unreadable> {
     let missing = |field| Unreadable::Missing { op, field };
     Ok(Settle {
-        client: text(raw.client),
-        path: text(raw.path).ok_or(missing("path"))?,
-        msg: text(raw.msg).ok_or(missing("msg"))?,
+        client: text(raw.client.take()),
+        path: text(raw.path.take()).ok_or(missing("path"))?,
+        msg: text(raw.msg.take()).ok_or(missing("msg"))?,
         delivery_id: raw.delivery_id,
         call: raw.call.ok_or(missing("call"))?,
         ret: raw.ret,
         outcome,
         commit: raw.commit,
         epoch: raw.epoch,
-        txn: text(raw.txn),
+        txn: text(raw.txn.take()),
     })
 }
 
-fn nack(raw: Raw<'_>) -> Result<Record<'_>, Unreadable> {
+fn nack<'a>(raw: &mut Raw<'a>) -> Result<Record<'a>, Unreadable> {
     let to = raw.to.as_ref().map_or(Ok(NackTo::Retry), |text| word("to", text, NackTo::from_word))?;
     Ok(Record::Nack(Nack { settle: settle(raw, "nack")?, to }))
 }
 
-fn extend(raw: Raw<'_>) -> Result<Record<'_>, Unreadable> {
+fn extend<'a>(raw: &mut Raw<'a>) -> Result<Record<'a>, Unreadable> {
     let lease_ms = raw.lease_ms;
     Ok(Record::Extend(Extend { settle: settle(raw, "extend")?, lease_ms }))
 }
 
-fn operate(raw: Raw<'_>) -> Result<Record<'_>, Unreadable> {
+fn operate<'a>(raw: &mut Raw<'a>) -> Result<Record<'a>, Unreadable> {
     let missing = |field| Unreadable::Missing { op: "operate", field };
-    let outcome = outcome(&raw, "operate")?;
+    let outcome = outcome(raw, "operate")?;
     Ok(Record::Operate(Operate {
-        client: text(raw.client),
-        kind: word("kind", &raw.kind.ok_or(missing("kind"))?, OperateKind::from_word)?,
-        path: text(raw.path).ok_or(missing("path"))?,
-        msg: text(raw.msg),
+        client: text(raw.client.take()),
+        kind: word("kind", &raw.kind.take().ok_or(missing("kind"))?, OperateKind::from_word)?,
+        path: text(raw.path.take()).ok_or(missing("path"))?,
+        msg: text(raw.msg.take()),
         call: raw.call.ok_or(missing("call"))?,
         ret: raw.ret,
         outcome,
@@ -174,11 +187,11 @@ fn operate(raw: Raw<'_>) -> Result<Record<'_>, Unreadable> {
     }))
 }
 
-fn scrape(raw: Raw<'_>) -> Result<Record<'_>, Unreadable> {
+fn scrape<'a>(raw: &mut Raw<'a>) -> Result<Record<'a>, Unreadable> {
     let missing = |field| Unreadable::Missing { op: "scrape", field };
     Ok(Record::Scrape(Scrape {
-        path: text(raw.path).ok_or(missing("path"))?,
-        node: text(raw.node),
+        path: text(raw.path.take()).ok_or(missing("path"))?,
+        node: text(raw.node.take()),
         call: raw.call.ok_or(missing("call"))?,
         ret: raw.ret,
         commit: raw.commit,
@@ -194,27 +207,27 @@ fn scrape(raw: Raw<'_>) -> Result<Record<'_>, Unreadable> {
     }))
 }
 
-fn fault(raw: Raw<'_>) -> Result<Record<'_>, Unreadable> {
+fn fault<'a>(raw: &mut Raw<'a>) -> Result<Record<'a>, Unreadable> {
     let missing = |field| Unreadable::Missing { op: "fault", field };
     Ok(Record::Fault(Fault {
-        kind: text(raw.kind).ok_or(missing("kind"))?,
-        node: text(raw.node.or(raw.target)),
+        kind: text(raw.kind.take()).ok_or(missing("kind"))?,
+        node: text(raw.node.take().or(raw.target.take())),
         call: raw.call.ok_or(missing("call"))?,
         ret: raw.ret,
     }))
 }
 
-fn run(raw: Raw<'_>) -> Result<Record<'_>, Unreadable> {
+fn run<'a>(raw: &mut Raw<'a>) -> Result<Record<'a>, Unreadable> {
     let v = raw.v.ok_or(Unreadable::Missing { op: "run", field: "v" })?;
     if v != VERSION {
         return Err(Unreadable::Version { v, known: VERSION });
     }
-    let paths = match raw.paths {
+    let paths = match raw.paths.take() {
         Some(RawPaths::Ours(paths)) => paths.into_iter().map(path_info).collect(),
         Some(RawPaths::Narad(topics)) => narad::paths(topics, raw.lease_ms),
         None => Vec::new(),
     };
-    Ok(Record::Run(Run { v, run: text(raw.run), lease_ms: raw.lease_ms, paths }))
+    Ok(Record::Run(Run { v, run: text(raw.run.take()), lease_ms: raw.lease_ms, paths }))
 }
 
 fn path_info(raw: RawPath<'_>) -> PathInfo<'_> {
@@ -229,9 +242,9 @@ fn path_info(raw: RawPath<'_>) -> PathInfo<'_> {
     }
 }
 
-fn end(raw: Raw<'_>) -> Result<Record<'_>, Unreadable> {
+fn end<'a>(raw: &mut Raw<'a>) -> Result<Record<'a>, Unreadable> {
     let missing = |field| Unreadable::Missing { op: "end", field };
-    let balance = raw.balance.unwrap_or_default().into_iter().map(|path| Balance {
+    let balance = raw.balance.take().unwrap_or_default().into_iter().map(|path| Balance {
         path: path.path.0,
         counters: Counters {
             produced: path.produced,

@@ -138,18 +138,42 @@ impl GrantLine {
 /// # Errors
 /// When this machine has no random numbers.
 pub(crate) fn draw(name: &str, grants: Vec<GrantLine>) -> Result<Drawn, Failure> {
-    let mut bits = [0; 32];
-    getrandom::fill(&mut bits)
-        .map_err(|error| Failure::local(format!("no random numbers: {error}"), "try again on another machine"))?;
-    let token = format!("mq_{}", URL_SAFE_NO_PAD.encode(bits));
+    let token = format!("mq_{}", random_text::<32>()?);
     let line = TokenLine::of(name, token.as_bytes(), grants);
     Ok(Drawn { token, line })
 }
 
+/// A user whose password was drawn here, with what a configuration has of both.
+pub(crate) struct DrawnUser {
+    /// What the user types.
+    pub(crate) password: String,
+    /// The entry of the configuration.
+    pub(crate) line: UserLine,
+}
+
+/// Draws a password of 144 random bits, short enough to be typed once.
+///
+/// # Errors
+/// When this machine has no random numbers.
+pub(crate) fn draw_user(name: &str, grants: Vec<GrantLine>) -> Result<DrawnUser, Failure> {
+    let password = random_text::<18>()?;
+    let hash = mortarmq_server::access::hash_password(password.as_bytes())
+        .map_err(|reason| Failure::local(reason, "try again on another machine"))?;
+    Ok(DrawnUser { password, line: UserLine::new(name, hash, grants) })
+}
+
+/// So many random bytes, in letters that need no quotes in a shell or an address.
+fn random_text<const BYTES: usize>() -> Result<String, Failure> {
+    let mut bits = [0; BYTES];
+    getrandom::fill(&mut bits)
+        .map_err(|error| Failure::local(format!("no random numbers: {error}"), "try again on another machine"))?;
+    Ok(URL_SAFE_NO_PAD.encode(bits))
+}
+
 #[cfg(test)]
 mod tests {
-    use super::{GrantLine, draw};
-    use mortarmq_server::access::{Access, Action, read_tokens};
+    use super::{GrantLine, draw, draw_user};
+    use mortarmq_server::access::{Access, Action, read_tokens, read_users};
 
     #[test]
     fn what_is_drawn_is_a_token_that_a_node_takes() {
@@ -167,5 +191,17 @@ mod tests {
         let toml: serde_json::Value =
             toml::from_str(&format!("tokens = [{},{}]", first.line.toml(), second.line.toml())).expect("TOML");
         assert_eq!(toml["tokens"], serde_json::from_str::<serde_json::Value>(&json).expect("JSON"));
+    }
+
+    #[test]
+    fn what_is_drawn_is_a_user_that_a_node_takes_with_a_password_of_its_own() {
+        let drawn = || draw_user("admin", vec![GrantLine::admin()]).expect("drawn");
+        let (first, second) = (drawn(), drawn());
+        assert!(first.password != second.password && first.password.len() == 24);
+        assert!(!first.line.json().contains(&first.password), "a configuration has hashes only");
+        let users = read_users(&format!("[{}]", first.line.json())).expect("right");
+        assert_eq!((users.len(), users[0].grants[0].action), (1, Action::Admin));
+        let toml: serde_json::Value = toml::from_str(&format!("users = [{}]", first.line.toml())).expect("TOML");
+        assert_eq!(toml["users"][0], serde_json::from_str::<serde_json::Value>(&first.line.json()).expect("JSON"));
     }
 }

@@ -143,10 +143,11 @@ fn init_writes_a_configuration_that_works_and_is_never_written_over() {
     use std::os::unix::fs::PermissionsExt;
     assert_eq!(std::fs::metadata(&path).expect("a file").permissions().mode() & 0o777, 0o600);
     let checked = run(&["config", "check", file]);
-    assert_eq!((checked.code, checked.stdout), (Some(0), format!("{file}: right, 6 keys are set\n")));
+    assert_eq!((checked.code, checked.stdout), (Some(0), format!("{file}: right, 7 keys are set\n")));
     let shown = run(&["config", "show", "--config", file]);
     assert!(shown.stdout.contains("tokens\t[admin, app]\t"), "{}", shown.stdout);
-    assert!(!shown.stdout.contains("sha256"), "{}", shown.stdout);
+    assert!(shown.stdout.contains("users\t[admin]\t"), "{}", shown.stdout);
+    assert!(!shown.stdout.contains("sha256") && !shown.stdout.contains("argon2"), "{}", shown.stdout);
     let again = run(&["init", file]);
     assert_eq!(again.code, Some(1), "{}", again.stdout);
     assert_eq!(std::fs::read_to_string(&path).expect("a file"), written, "it was left as it was");

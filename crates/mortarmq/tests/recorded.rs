@@ -149,3 +149,35 @@ async fn p7_a_recorded_run_with_a_kill_tells_every_message_from_its_publish_to_i
     }
     assert!(again >= MESSAGES / 7, "{again} deliveries came again");
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn a_recorded_dead_letter_says_on_which_path_it_died_and_no_other_delivery_does() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let broker = Broker::start(&folder.path().join("data"));
+    broker.rows(&["topics", "create", "orders", "--partitions", "1"]);
+    let file = folder.path().join("history.jsonl");
+    let recorder = Recorder::create(&file, Options::default()).expect("a file of our own");
+    let recording = Some(Recording::by_header(recorder.clone(), "id"));
+    let options = ClientOptions { recording, ..ClientOptions::to(&broker.client_addr) };
+    let client = Client::connect(options).await.expect("the broker runs");
+    let producer = client.producer("orders", ProducerOptions::default()).await.expect("the topic exists");
+    // A header of that name by somebody else says nothing: only in a dead-letter topic it is the broker's.
+    let message = Message::of(b"value").header("id", b"m1").header("mortarmq-dlq-path", b"made/up");
+    producer.publish(message).await.expect("stored");
+    for (topic, group) in [("orders", "billing"), ("$dlq.orders", "default")] {
+        let mut consumer = client.consumer(topic, group, ConsumerOptions::default()).await.expect("the topic exists");
+        next(&mut consumer).await.dead_letter("no such customer").await.expect("its lease is live");
+        consumer.close().await.expect("the broker runs");
+    }
+    client.close().await;
+    recorder.finish().expect("the disk has room");
+    let mut reader = Reader::open(&[file], Limits::default()).expect("it is there");
+    let mut origins = Vec::new();
+    while let Some(line) = reader.next_line().expect("it can be read") {
+        if let Record::Deliver(deliver) = line.content.expect("a judge can read every line") {
+            origins.push((deliver.path.into_owned(), deliver.origin.map(|origin| origin.into_owned())));
+        }
+    }
+    let expected = [("orders/billing", None), ("$dlq.orders/default", Some("orders/billing"))];
+    assert_eq!(origins, expected.map(|(path, origin)| (path.to_owned(), origin.map(str::to_owned))));
+}

@@ -2,9 +2,16 @@
 
 mod support;
 
+use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::sync::Arc;
+
+use base64::Engine as _;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, ServerName};
 
 use support::{Broker, Done, mortarmq, run, run_with};
 
@@ -36,6 +43,34 @@ impl Begun {
     fn token(&self, name: &str) -> &str {
         let line = self.printed.lines().find(|line| line.starts_with(name)).expect("a line for each token");
         line.split_whitespace().nth(1).expect("the token")
+    }
+
+    /// The user that `init` made, and its password.
+    fn user(&self) -> (&str, &str) {
+        let line = self.printed.lines().find_map(|line| line.strip_prefix("user ")).expect("a line for the user");
+        let mut words = line.split_whitespace();
+        (words.next().expect("the name"), words.next().expect("the password"))
+    }
+
+    /// What the operator routes answer over HTTPS to somebody with a name and a password: the line of the status.
+    fn status_for(&self, name: &str, password: &str, path: &str) -> String {
+        let mut roots = rustls::RootCertStore::empty();
+        roots.add(CertificateDer::from_pem_file(self.ca()).expect("a certificate")).expect("a CA");
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let config = rustls::ClientConfig::builder_with_provider(provider);
+        let config = config.with_safe_default_protocol_versions().expect("1.2, 1.3");
+        let config = config.with_root_certificates(roots).with_no_client_auth();
+        let name_of_host = ServerName::try_from("localhost").expect("a name");
+        let connection = rustls::ClientConnection::new(Arc::new(config), name_of_host).expect("a client");
+        let socket = TcpStream::connect(self.broker.admin_addr.trim_start_matches("https://")).expect("it listens");
+        let mut stream = rustls::StreamOwned::new(connection, socket);
+        let basic = base64::engine::general_purpose::STANDARD.encode(format!("{name}:{password}"));
+        let head = format!("host: localhost\r\nauthorization: Basic {basic}\r\nconnection: close\r\n\r\n");
+        stream.write_all(format!("GET {path} HTTP/1.1\r\n{head}").as_bytes()).expect("written");
+        let mut answer = Vec::new();
+        // Whether the end is announced is no matter here.
+        let _ = stream.read_to_end(&mut answer);
+        String::from_utf8_lossy(&answer).lines().next().unwrap_or_default().to_owned()
     }
 
     fn ca(&self) -> String {
@@ -95,6 +130,22 @@ fn the_commands_that_init_prints_lead_to_a_first_message_over_tls() {
     assert!(done.stdout.trim_end().ends_with("hello"), "{}", done.stdout);
     let balance = begun.ask(&["balance", "orders", "--tls-ca", &begun.ca()], &[]);
     assert_eq!((balance.code, balance.stdout.split('\t').nth(3)), (Some(0), Some("1")), "{}", balance.stderr);
+}
+
+#[test]
+fn the_user_that_init_makes_is_let_in_over_https_with_the_password_and_nobody_else_is() {
+    let begun = Begun::new();
+    let (name, password) = begun.user();
+    assert_eq!(name, "admin");
+    assert!(begun.status_for(name, password, "/v1/balance").ends_with("200 OK"));
+    // It may do everything: this asks for `admin`.
+    assert!(begun.status_for(name, password, "/v1/defaults").ends_with("200 OK"));
+    for (name, password) in [(name, "another-password-24-long"), ("root", password), (name, "")] {
+        let status = begun.status_for(name, password, "/v1/balance");
+        assert!(status.contains(" 401 "), "{name}: {status}");
+    }
+    let file = std::fs::read_to_string(begun.folder.path().join("mortarmq.toml")).expect("a file");
+    assert!(file.contains("argon2id") && !file.contains(password), "a configuration has hashes only");
 }
 
 #[test]

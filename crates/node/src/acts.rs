@@ -1,6 +1,6 @@
 //! What operators change: an act is looked up once a read index is confirmed, proposed, and answered when it is applied.
 
-use mortarmq_shard::{Command, Outcome, Path, Refusal, SeekTarget};
+use mortarmq_shard::{Command, Outcome, Refusal, SeekTarget};
 use mortarmq_types::{Partition, Position, WallTime};
 use mortarmq_wire::ErrorCode;
 
@@ -64,7 +64,7 @@ impl Node {
             Act::Purge { group: Some(group), .. } => Ok(vec![Command::PurgePath { path: path(group)? }]),
             Act::Seek { group, to, .. } => {
                 let id = path(group)?;
-                check_target(to, &state.paths[&id])?;
+                check_target(to, topic.partitions.len())?;
                 Ok(vec![Command::SeekPath { path: id, target: to.clone() }])
             }
             Act::SeekTime { .. } => unreachable!("its places are read first, see the caller"),
@@ -128,9 +128,8 @@ impl Node {
 }
 
 /// Names the partition before it is proposed: the command would be refused, and its text knows no names.
-fn check_target(to: &SeekTarget, path: &Path) -> Result<(), Failure> {
+fn check_target(to: &SeekTarget, count: usize) -> Result<(), Failure> {
     let SeekTarget::At(places) = to else { return Ok(()) };
-    let count = path.partitions.len();
     let Some((unknown, _)) = places.iter().find(|(partition, _)| partition.index() >= count) else { return Ok(()) };
     let partitions = u16::try_from(count).expect("at most 1024 partitions");
     Err(failure(&Refusal::UnknownPartition { requested: *unknown, partitions }))

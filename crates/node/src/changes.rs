@@ -3,7 +3,7 @@
 
 use mortarmq_shard::command::{ChangeGroup, ChangeTopic};
 use mortarmq_shard::settings::Scope;
-use mortarmq_shard::{Command, DefaultsPatch, Outcome, Refusal, SettingsPatch};
+use mortarmq_shard::{Command, DefaultsPatch, Outcome, Refusal};
 use mortarmq_types::{PathId, Position, TopicIncarnation};
 
 use crate::acts::unknown_group;
@@ -21,7 +21,7 @@ use crate::views::{defaults, groups, topics};
 #[derive(Clone, Debug)]
 pub(crate) enum Change {
     /// A topic gets other settings.
-    Topic { topic: TopicIncarnation, settings: SettingsPatch },
+    Topic { topic: TopicIncarnation },
     /// A group gets other settings.
     Group { path: PathId },
     /// A topic goes.
@@ -60,8 +60,7 @@ impl Node {
     fn topic_change(&self, name: &str, settings: &options::Settings) -> Result<(Command, Change), Failure> {
         let settings = options::change(settings, Scope::Topic)?;
         let (topic, _) = self.shard.state().topic_by_name(name).ok_or_else(|| unknown_topic(name))?;
-        let command = Command::ChangeTopic(ChangeTopic { topic, settings: settings.clone() });
-        Ok((command, Change::Topic { topic, settings }))
+        Ok((Command::ChangeTopic(ChangeTopic { topic, settings }), Change::Topic { topic }))
     }
 
     fn group_change(
@@ -80,16 +79,10 @@ impl Node {
     pub(crate) fn change_applied(&mut self, query: u64, change: Change, outcome: Outcome, position: Position) {
         let answer = match (outcome, change) {
             (Outcome::Refused(refusal), _) => Err(failure(&refusal)),
-            (Outcome::Changed { is_partial: true }, Change::Topic { topic, settings }) if self.leads => {
-                // The rest of the partitions that were asked for come with the next batches.
-                let command = Command::ChangeTopic(ChangeTopic { topic, settings: settings.clone() });
-                let change = Box::new(Change::Topic { topic, settings });
-                return self.open.add(&command, WaiterKind::Change { query, change });
-            }
             (Outcome::TopicDeleted { topic: None }, Change::Delete { name }) => Err(unknown_topic(&name)),
             (_, Change::Delete { .. }) => Ok(QueryAnswer::Done),
             (_, Change::Defaults) => Ok(QueryAnswer::Defaults(defaults::view(self.shard.state()))),
-            (_, Change::Topic { topic, .. }) => self.topic_as_it_is(topic),
+            (_, Change::Topic { topic }) => self.topic_as_it_is(topic),
             (_, Change::Group { path }) => self.group_as_it_is(path),
         };
         self.reply_at(query, position, answer);

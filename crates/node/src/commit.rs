@@ -31,8 +31,9 @@ impl Node {
             Err(error) => panic!("P11: committed log entry {} cannot be applied: {error}", entry.log_index),
         };
         let waiters = self.take_waiters(entry.log_index, epoch);
-        let Applied { first_index, outcomes, effects, stamp } = applied;
+        let Applied { first_index, outcomes, effects, gone, stamp } = applied;
         self.carry_out(now, effects, epoch, stamp.wall);
+        self.forget_gone(gone);
         if !self.settled_in && self.leads && epoch == self.replica.epoch() {
             self.settle_in(now);
         }
@@ -302,7 +303,7 @@ fn answer(outcome: Outcome, state: &State) -> Result<Answer, Failure> {
         | Outcome::Delivered { .. }
         | Outcome::Moved { .. }
         | Outcome::Letters(_)
-        | Outcome::Changed { .. } => Ok(Answer::Heartbeat),
+        | Outcome::Changed => Ok(Answer::Heartbeat),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use mortarmq_delivery::Leased;
 use mortarmq_shard::record::open_record;
-use mortarmq_shard::{DeliverEffect, Grant, Path};
+use mortarmq_shard::{DeliverEffect, Gone, Grant, Path};
 use mortarmq_types::{ConnectionId, Epoch, Partition, PathId, TopicIncarnation};
 use std::collections::BTreeMap;
 
@@ -249,6 +249,16 @@ impl Node {
                 self.sends.queue_mut(destination).and_then(|queue| queue.front_mut())
             {
                 batch.read = Some(ticket);
+            }
+        }
+    }
+
+    /// Lets go of what was deleted with its topic. Until then it is a path like any other that is not there.
+    pub(crate) fn forget_gone(&mut self, gone: Vec<Gone>) {
+        for one in gone {
+            match one {
+                Gone::Member(path, member) => self.forget_member((path, member)),
+                Gone::Path(path) => self.forget_path(path),
             }
         }
     }

@@ -1,4 +1,5 @@
-//! One shard on one node: joins the replica, the state machine and the storage, without doing any I/O itself.
+//! One shard on one node: joins the replica, the state machine and the storage. [`Node`] does no I/O itself; [`drive`] has
+//! the steps by which a driver carries out what it asks of the disk.
 //!
 //! It knows nothing of sockets, clocks or threads. A driver feeds inputs (`handle_*`) with its clocks as arguments, then
 //! takes outputs ([`Node::poll_output`]) until there are none:
@@ -13,6 +14,7 @@
 
 mod acts;
 mod admit;
+mod ages;
 mod changes;
 mod clock;
 mod commit;
@@ -20,7 +22,9 @@ mod config;
 mod connections;
 mod copies;
 mod deliveries;
+pub mod drive;
 mod duties;
+mod fold;
 mod handles;
 mod inspect;
 mod letters;
@@ -46,6 +50,7 @@ pub mod views;
 pub use config::{NodeConfig, Now};
 pub use copies::{Copied, CopyWork};
 pub use duties::room::DiskState;
+pub use fold::{Single, fold};
 pub use handles::Handles;
 pub use inspect::Gauges;
 pub use mortarmq_shard::{DefaultKey, Defaults, SeekTarget};

@@ -12,6 +12,7 @@ use mortarmq_shard::Shard;
 use mortarmq_storage::{Clock, HardState, JournalBatch};
 use mortarmq_types::{ConnectionId, Epoch, MonotonicTime, PathId, Position};
 
+use crate::ages::Ages;
 use crate::clock::ClusterClock;
 use crate::config::{NodeConfig, Now};
 use crate::connections::Connections;
@@ -83,6 +84,7 @@ pub struct Node {
     pub(crate) checkpoints: Checkpoints,
     pub(crate) disk: DiskState,
     pub(crate) retention: Retaining,
+    pub(crate) ages: Ages,
 }
 
 /// A request that waits for room in a batch.
@@ -156,6 +158,7 @@ impl Node {
             checkpoints,
             disk: DiskState::default(),
             retention: Retaining::default(),
+            ages: Ages::default(),
         }
     }
 
@@ -180,6 +183,13 @@ impl Node {
             self.pulls.remove(id);
         }
         self.sends.drop_connection(connection);
+    }
+
+    /// A connection asks nothing more and closes once it is answered: its pulls wait no longer. Nobody may be left to take
+    /// what would come later.
+    pub fn handle_no_more_requests(&mut self, now: Now, connection: ConnectionId) {
+        self.turn(now);
+        self.pulls.wait_no_longer(connection, now.monotonic);
     }
 
     /// Requests of a connection, in the order in which they came.
@@ -273,10 +283,12 @@ impl Node {
     pub fn next_wake(&self) -> Option<MonotonicTime> {
         // What needs a batch waits for the journal anyway; its completion is an input of its own.
         let can_propose = self.leads && self.journal_writes == 0;
+        // What is deleted is given back turn by turn, and everybody has a turn between.
+        let remains = self.shard.has_remains().then_some(MonotonicTime::ZERO);
         let due = self.shard.state().next_due().filter(|_| can_propose).map(|time| self.clock.monotonic(time));
         let lost = self.sessions.next_deadline().filter(|_| can_propose);
         let redriven = self.redrives.next_wake().filter(|_| can_propose);
-        [due, lost, redriven, self.pulls.next_deadline()].into_iter().flatten().min()
+        [remains, due, lost, redriven, self.pulls.next_deadline()].into_iter().flatten().min()
     }
 
     /// What to do next; `None` until the next input.

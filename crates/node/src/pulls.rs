@@ -100,6 +100,13 @@ impl Pulls {
             .collect()
     }
 
+    /// Ends the wait of the pulls of a connection. What is there when they are looked for they still get.
+    pub(crate) fn wait_no_longer(&mut self, connection: ConnectionId, now: MonotonicTime) {
+        for pull in self.waiting.values_mut().filter(|pull| pull.connection == connection) {
+            pull.deadline = pull.deadline.min(now);
+        }
+    }
+
     /// The pulls that were parked by a connection, or by a member.
     pub(crate) fn matching(&self, wanted: impl Fn(&Pull) -> bool) -> Vec<u64> {
         self.waiting.iter().filter(|(_, pull)| wanted(pull)).map(|(id, _)| *id).collect()

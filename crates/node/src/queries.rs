@@ -253,9 +253,16 @@ impl Node {
     fn stats(&self, only: Option<(TopicIncarnation, &Topic)>) -> StatsView {
         let state = self.shard.state();
         let leader = Some(self.config.node_id.get());
+        let row = |(id, topic): (TopicIncarnation, &Topic)| {
+            let mut row = stats::topic_stats(state, id, topic, leader);
+            for (path, group) in topic.paths.values().zip(&mut row.groups) {
+                self.ages.tell(state, &state.paths[path], group);
+            }
+            row
+        };
         let rows = match only {
-            Some((id, topic)) => vec![stats::topic_stats(state, id, topic, leader)],
-            None => state.topics.iter().map(|(id, topic)| stats::topic_stats(state, *id, topic, leader)).collect(),
+            Some(one) => vec![row(one)],
+            None => state.topics.iter().map(|(id, topic)| row((*id, topic))).collect(),
         };
         StatsView {
             node: self.config.node_id.get(),

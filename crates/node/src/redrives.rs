@@ -198,7 +198,7 @@ impl Node {
         let state = self.shard.state();
         let book =
             state.topics.get(&run.dead_letters).and_then(|topic| state.paths.get(topic.paths.get(DEAD_LETTER_GROUP)?));
-        let Some(book) = book.and_then(|book| book.partitions.get(partition.index())) else {
+        let Some(book) = book.map(|book| &book.partitions[partition.index()]) else {
             let failure = Failure::new(ErrorCode::UnknownTopic, "the topic was deleted meanwhile");
             return self.end_run(query, failure);
         };

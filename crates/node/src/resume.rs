@@ -78,7 +78,7 @@ impl Node {
         let Some(path) = state.paths.get(&id) else { return };
         let topic = path.topic;
         let mut batches = Vec::new();
-        for (number, partition) in path.partitions.iter().enumerate() {
+        for (number, partition) in path.partitions.made() {
             let mut batch = Vec::new();
             let mut bytes = 0;
             for (seq, entry) in partition.held_by(member) {

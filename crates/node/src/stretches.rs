@@ -113,7 +113,7 @@ impl Stretches {
     }
 
     pub(crate) fn forget_path(&mut self, path: PathId) {
-        self.places.retain(|(held, _), _| *held != path);
+        self.places.extract_if((path, Partition::ZERO)..=(path, Partition::MAX), |_, _| true).for_each(drop);
     }
 }
 
@@ -130,14 +130,57 @@ pub(crate) fn useful(facts: impl Iterator<Item = Fact>, most: usize, now: Cluste
 }
 
 impl Ahead {
+    /// Forgets what the path has passed. One that an operator moved back stands before what was read: nothing of that is what
+    /// comes next.
     fn drop_below(&mut self, position: Seq) {
         let gone = usize::try_from(position.above(self.first)).unwrap_or(usize::MAX);
-        if gone >= self.facts.len() {
+        if gone >= self.facts.len() || position < self.first {
             self.facts.clear();
-            self.first = self.first.max(position);
+            self.first = position;
         } else {
             self.facts.drain(..gone);
             self.first = position;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use mortarmq_storage::IndexEntry;
+    use mortarmq_types::{ClusterTime, KeyHash, Partition, PathId, Seq};
+
+    use super::Stretches;
+
+    /// Messages of a key each, named by their sequence.
+    fn entries(seqs: std::ops::Range<u64>) -> Vec<IndexEntry> {
+        let entry =
+            |seq| IndexEntry { seq: Seq::new(seq), key_hash: KeyHash::new(seq), payload_bytes: 1, expires_at_ms: 0 };
+        seqs.map(entry).collect()
+    }
+
+    fn keys(stretches: &mut Stretches, position: u64) -> Option<(u64, Vec<u64>)> {
+        let place = (PathId::new(1), Partition::ZERO);
+        let stretch = stretches.stretch(place, Seq::new(position), 10, ClusterTime::ZERO)?;
+        Some((stretch.first.get(), stretch.facts.iter().map(|fact| fact.key_hash.get()).collect()))
+    }
+
+    #[test]
+    fn p8_what_was_read_ahead_is_told_of_no_other_message_when_the_path_moves() {
+        let (mut stretches, place) = (Stretches::default(), (PathId::new(1), Partition::ZERO));
+        let base = Seq::new(1000);
+        assert_eq!(stretches.wants(place, Seq::new(100), base), Some(Seq::new(100)));
+        stretches.reading(7, place);
+        assert_eq!(stretches.read_done(7, &entries(100..103)), Some(place));
+        assert_eq!(keys(&mut stretches, 100), Some((100, vec![100, 101, 102])));
+        assert_eq!(keys(&mut stretches, 101), Some((101, vec![101, 102])));
+        // Back by a seek: nothing that is known is what comes next.
+        assert_eq!(keys(&mut stretches, 50), None);
+        assert_eq!(stretches.wants(place, Seq::new(50), base), Some(Seq::new(50)));
+        stretches.reading(8, place);
+        // And on by another one, while that is read.
+        assert_eq!(keys(&mut stretches, 60), None);
+        assert_eq!(stretches.read_done(8, &entries(50..53)), Some(place));
+        assert_eq!(keys(&mut stretches, 60), None);
+        assert_eq!(stretches.wants(place, Seq::new(60), base), Some(Seq::new(60)));
     }
 }

@@ -46,9 +46,9 @@ impl Node {
     /// A new leader tries everything again that was held: its disk may be sound, or may have been mended.
     pub(crate) fn begin_retries(&mut self) {
         let paths = self.shard.state().paths.iter();
-        let partitions = paths.flat_map(|(id, path)| (0_u16..).zip(&path.partitions).map(|found| (*id, found)));
+        let partitions = paths.flat_map(|(id, path)| path.partitions.made().map(|found| (*id, found)));
         let held = partitions.flat_map(|(id, (number, partition))| {
-            let partition_number = Partition::new(number);
+            let partition_number = Partition::from_index(number);
             let lease = move |(seq, delivery_id)| Unsent { partition: partition_number, seq, delivery_id };
             partition.held().map(move |held| (id, lease(held)))
         });

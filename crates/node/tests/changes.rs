@@ -80,7 +80,6 @@ fn p4_a_topic_grows_under_a_producer_and_a_consumer_that_notice_nothing_and_it_s
     let mut rig = Rig::start(&disk, RigOptions { boot: 2, ..RigOptions::default() }).expect("it recovers");
     let state = rig.node.shard().state();
     assert_eq!(state.topics[&topic].partitions.len(), 3);
-    state.paths.values().for_each(|path| assert_eq!(path.partitions.len(), 3));
     let Ok(QueryAnswer::Balance(view)) = rig.query(Query::Balance { topic: None }).expect("no crash").result else {
         panic!("the books are told")
     };
@@ -88,27 +87,24 @@ fn p4_a_topic_grows_under_a_producer_and_a_consumer_that_notice_nothing_and_it_s
 }
 
 #[test]
-fn a_topic_with_many_groups_grows_over_several_batches_and_is_answered_once_it_has() {
+fn p4_a_topic_with_more_groups_than_a_command_has_steps_grows_at_once() {
     let mut rig = rig();
     let topic = rig.declare("orders", 1).expect("no crash");
-    for group in 0..400_u16 {
-        let request = subscribe(topic, &format!("g{group}"), group + 1, 70 + u64::from(group), 0);
+    for group in 0..1100_u16 {
+        let request = subscribe(topic, &format!("g{group}"), group + 1, 70 + u64::from(group), 3);
         rig.ask(CONNECTION, vec![request]).expect("no crash");
     }
-    rig.slow = true;
-    let ask = rig.begin_act(set_topic(r#"{"partitions":20}"#)).expect("no crash");
-    let (mut count, mut batches) = (1, 0);
-    while !rig.queries.contains_key(&ask) {
-        assert!(rig.finish_one(0).expect("no crash"), "somebody goes on: {count}");
-        let now = rig.node.shard().state().topics[&topic].partitions.len();
-        assert!(now - count <= 2, "{} partitions of 400 groups in one batch", now - count);
-        batches += u32::from(now > count);
-        count = now;
-    }
-    assert_eq!((count, batches), (20, 10));
-    let reply = rig.queries.remove(&ask).expect("answered");
+    let before = rig.node.position().commit_index;
+    let reply = rig.act(set_topic(r#"{"partitions":20}"#)).expect("no crash");
+    assert_eq!(rig.node.position().commit_index, before.next(), "by one command");
     let Ok(QueryAnswer::Topic(view)) = &reply.result else { panic!("{reply:?}") };
     assert_eq!(view.summary.partitions, 20);
+    // Every group is given what comes to the new ones.
+    rig.ask(CONNECTION, vec![publish(topic, 9, 1..21, b"")]).expect("no crash");
+    let given = rig.take_deliveries();
+    assert_eq!(given.len(), 3 * 1100);
+    assert!(given.iter().any(|delivery| delivery.partition.get() > 0), "of the new ones");
+    rig.node.shard().check();
 }
 
 #[test]

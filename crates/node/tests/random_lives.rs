@@ -22,6 +22,8 @@ mod publishes;
 mod random;
 #[path = "random_lives/record.rs"]
 mod record;
+#[path = "random_lives/redrives.rs"]
+mod redrives;
 #[path = "random_lives/resumes.rs"]
 mod resumes;
 #[path = "random_lives/seen.rs"]
@@ -81,6 +83,11 @@ const REACHED: &[&str] = &[
     "a topic grew",
     "a key repeated",
     "a key repeated after a crash",
+    "dead",
+    "redriven",
+    "redriven and acked",
+    "redriven and dead again",
+    "redriven after a restart",
 ];
 
 const STEPS: u64 = 300;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use mortarmq_http::{Access, BrokerStatus, NodeHandle, Readiness};
+use mortarmq_node::drive::Room;
 use mortarmq_node::{Act, Gauges, Query, QueryAnswer, QueryReply};
 use mortarmq_types::NodeId;
 use tokio::sync::{Semaphore, oneshot, watch};
@@ -14,7 +15,6 @@ use crate::file_system::file_system;
 use crate::machine;
 use crate::metrics::Scrape;
 use crate::open_files;
-use crate::room::Room;
 use crate::shared::Shared;
 
 /// The node and its process, as the operator routes see them.

@@ -19,6 +19,7 @@ use mortarmq_types::NodeId;
 
 use crate::web_socket::Origins;
 
+pub use crate::connection::deadlines::Timeouts;
 pub use keys::{KEYS, Key, Kind, Status};
 pub use tls::TlsFiles;
 pub use value::Value;
@@ -86,6 +87,8 @@ pub struct Config {
     /// # Units
     /// Bytes.
     pub send_budget_bytes: u64,
+    /// When a client's connection is given up. No key sets it either.
+    pub timeouts: Timeouts,
     /// Who may do what; none: everybody everything, on this machine only.
     pub tokens: Vec<Token>,
     /// Who may do what with a password, over HTTP.
@@ -322,6 +325,7 @@ impl Settings {
             max_connections: u32::try_from(value("max_connections").number()).expect("its range ends at 32 bits"),
             receive_budget_bytes: value("receive_budget_bytes").number(),
             send_budget_bytes: SEND_BUDGET_BYTES,
+            timeouts: Timeouts::PROTOCOL,
             tokens,
             users,
             tls: tls::check(value("tls_cert").file(), value("tls_key").file())?,

@@ -16,6 +16,8 @@ pub(crate) enum Event {
     Disconnected { connection: ConnectionId },
     /// Requests of a connection, in their order.
     Requests { connection: ConnectionId, requests: Vec<Request> },
+    /// Nothing more is asked on a connection; it closes once everything is answered.
+    NoMoreRequests { connection: ConnectionId },
     /// A connection is being ended because it takes its messages too slowly.
     TurnedOut { connection: ConnectionId },
     /// Deliveries that a connection gives back.
@@ -60,6 +62,7 @@ impl Event {
             }),
             Self::SegmentsWritten { .. } => Some(Patient::default()),
             Self::Connected { .. }
+            | Self::NoMoreRequests { .. }
             | Self::Disconnected { .. }
             | Self::TurnedOut { .. }
             | Self::Unsent { .. }

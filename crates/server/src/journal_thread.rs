@@ -10,13 +10,14 @@ use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use mortarmq_node::drive::{JournalKeeper, Room};
 use mortarmq_shard::command::Batch;
-use mortarmq_storage::{Journal, JournalBatch, JournalEntry, JournalError};
+use mortarmq_storage::{JournalBatch, JournalEntry};
 
 use crate::event::Event;
 use crate::inbox::EventSender;
 use crate::metrics::Metrics;
-use crate::room::{FULL_PAUSE, Room, Use};
+use crate::room::{self, FULL_PAUSE};
 use crate::shared::Status;
 use crate::threads::{end_after_disk_failure, spawn};
 
@@ -30,7 +31,7 @@ pub(crate) enum JournalJob {
 
 /// What the thread works with.
 pub(crate) struct JournalWriter {
-    pub(crate) journal: Journal,
+    pub(crate) journal: JournalKeeper,
     pub(crate) events: EventSender,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) room: Arc<Room>,
@@ -73,23 +74,21 @@ impl JournalWriter {
         loop {
             let begun = Instant::now();
             let full = match self.journal.append(batch) {
-                Ok(()) => {
+                Ok(None) => {
                     let (bytes, commands) = size(batch);
                     let took = begun.elapsed();
                     self.metrics.count_journal_write(took, bytes, commands);
                     return Some(took);
                 }
-                Err(full @ JournalError::DiskFull { .. }) => full,
+                Ok(Some(full)) => full,
                 Err(error) => end_after_disk_failure("the journal", &error),
             };
-            if self.room.make(Use::Journal, 0) {
-                continue;
-            }
             if self.status.is_stopping.load(Ordering::Relaxed) {
                 return None;
             }
-            waiting
-                .get_or_insert_with(|| self.room.wait(&full.to_string(), "nothing is confirmed until there is room"));
+            waiting.get_or_insert_with(|| {
+                room::wait(&self.room, &full.to_string(), "nothing is confirmed until there is room")
+            });
             match jobs.recv_timeout(FULL_PAUSE) {
                 // What a checkpoint lets go is room.
                 Ok(JournalJob::Release { log_index, keep_bytes, frees_spares }) => {
@@ -103,13 +102,7 @@ impl JournalWriter {
     }
 
     fn release(&mut self, log_index: u64, keep_bytes: u64, frees_spares: bool) {
-        let released = self.journal.release(log_index, keep_bytes).and_then(|released| {
-            if frees_spares {
-                self.journal.drop_spares(SPARES_KEPT)?;
-            }
-            Ok(released)
-        });
-        match released {
+        match self.journal.release(log_index, keep_bytes, frees_spares) {
             Ok(released) => tracing::debug!(log_index, files = released.files, "journal files let go"),
             Err(error) => end_after_disk_failure("the journal", &error),
         }
@@ -123,17 +116,15 @@ fn size(batch: &JournalBatch) -> (u64, u64) {
     (bytes, batch.entries.iter().map(commands).sum())
 }
 
-/// With one at hand, the next journal file needs no room.
-const SPARES_KEPT: usize = 1;
-
 #[cfg(test)]
 mod tests {
     use super::{JournalJob, JournalWriter, start};
     use crate::event::Event;
     use crate::inbox::{Inbox, inbox};
     use crate::metrics::Metrics;
-    use crate::room::Room;
+    use crate::room;
     use crate::shared::Status;
+    use mortarmq_node::drive::{JournalKeeper, Room};
     use mortarmq_storage::{Covered, Disk, Journal, JournalBatch, JournalEntry, JournalOptions, MemoryDisk};
     use mortarmq_types::ShardId;
     use std::path::Path;
@@ -166,12 +157,12 @@ mod tests {
         disk.set_capacity(Some(32 * MIB));
         let shared: Arc<dyn Disk> = Arc::new(disk.clone());
         let (sender, events) = inbox();
-        let room = Room::open(Arc::clone(&shared), data, reserve_bytes, 0, sender.clone()).expect("opened");
+        let room = room::open(Arc::clone(&shared), data, reserve_bytes, 0, sender.clone()).expect("opened");
         let room = Arc::new(room);
         let found = Journal::recover(shared, data, options(), bytes::Bytes::new(), None, &mut |_| Ok(()));
         let status = Arc::new(Status::new());
         let writer = JournalWriter {
-            journal: found.expect("a new journal").0,
+            journal: JournalKeeper::new(found.expect("a new journal").0, Arc::clone(&room)),
             events: sender,
             metrics: Arc::new(Metrics::new()),
             room: Arc::clone(&room),

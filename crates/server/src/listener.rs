@@ -78,13 +78,14 @@ impl ClientListener {
             if let Err(error) = stream.set_nodelay(true) {
                 tracing::debug!(%error, "TCP_NODELAY");
             }
+            let identity = self.identity.reached_at(stream.local_addr().ok().map(|address| address.ip()));
             let Some(stream) = with_tls(self.acceptor.as_ref(), stream) else { continue };
             let line = match &self.origins {
                 None => Line::plain(stream),
                 Some(origins) => Line::web(stream, Arc::clone(origins)),
             };
             let id = self.shared.next_connection();
-            let (identity, shared, stopping) = (self.identity.clone(), Arc::clone(&self.shared), self.stopping.clone());
+            let (shared, stopping) = (Arc::clone(&self.shared), self.stopping.clone());
             let alive = self.alive.clone();
             tokio::spawn(async move {
                 let _guard = AbortOnPanic;

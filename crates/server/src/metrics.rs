@@ -102,6 +102,11 @@ impl Metrics {
         self.meters.deduplicated.inc();
     }
 
+    /// So many publishes came with neither a producer number nor an idempotency key: whoever repeats one may store it twice.
+    pub fn count_not_idempotent(&self, publishes: u64) {
+        self.meters.not_idempotent.inc_by(publishes);
+    }
+
     /// A client connection was taken.
     pub fn count_connection_opened(&self) {
         self.meters.connections_opened.inc();

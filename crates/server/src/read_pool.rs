@@ -5,13 +5,13 @@ use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
+use mortarmq_node::drive::read;
 use mortarmq_node::{ReadJob, ReadResult};
-use mortarmq_storage::{ReadError, SegmentReader};
-use mortarmq_types::{Partition, Seq};
+use mortarmq_storage::SegmentReader;
 
 use crate::event::Event;
 use crate::inbox::EventSender;
-use crate::threads::{chain, spawn};
+use crate::threads::spawn;
 
 /// One read.
 pub(crate) struct ReadTask {
@@ -41,36 +41,11 @@ fn read_all(reader: &SegmentReader, tasks: &Mutex<Receiver<ReadTask>>, events: &
         // A panic elsewhere ends the process, so a poisoned lock means nothing here.
         let next = tasks.lock().unwrap_or_else(PoisonError::into_inner).recv();
         let Ok(ReadTask { ticket, job }) = next else { return };
-        let result = read(reader, &job).unwrap_or_else(|error| {
-            let reason = chain(&error);
+        let result = read(reader, &job);
+        if let ReadResult::Failed(reason) = &result {
             tracing::error!("a read failed and is not served: {reason}");
-            ReadResult::Failed(reason)
-        });
+        }
         events.send(Event::ReadDone { ticket, result });
-    }
-}
-
-fn read(reader: &SegmentReader, job: &ReadJob) -> Result<ReadResult, ReadError> {
-    match *job {
-        ReadJob::Records { topic, partition, from, to, max_bytes } => {
-            let max_bytes = usize::try_from(max_bytes).unwrap_or(usize::MAX);
-            reader.read_records(topic, partition, from, to, max_bytes).map(ReadResult::Records)
-        }
-        ReadJob::Index { topic, partition, from, max } => {
-            reader.read_index(topic, partition, from, max as usize).map(ReadResult::Index)
-        }
-        ReadJob::Since { topic, ref ends, time } => {
-            let since = |(number, end): (usize, &Seq)| {
-                reader.first_since(topic, Partition::from_index(number), Seq::FIRST, *end, time)
-            };
-            ends.iter().enumerate().map(since).collect::<Result<_, _>>().map(ReadResult::Since)
-        }
-        ReadJob::Life { topic, partition, seq } => {
-            let records = reader.read_records(topic, partition, seq, seq.next(), 0);
-            let record = records.map(|records| records.into_iter().find(|record| record.seq == seq));
-            let ledger = reader.read_ledger(topic, partition, seq)?;
-            Ok(ReadResult::Life { record: record.map_err(|error| chain(&error)), ledger })
-        }
     }
 }
 

@@ -13,13 +13,13 @@ use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
 use mortarmq_node::SegmentWork;
+use mortarmq_node::drive::{Checkpointed, Flushed, Room, SegmentKeeper, Segments, Waiting};
 use mortarmq_shard::Image;
-use mortarmq_storage::{AppendError, CheckpointError, CheckpointMeta, CheckpointWritten, FlushError};
+use mortarmq_storage::CheckpointMeta;
 
 use crate::event::Event;
 use crate::inbox::EventSender;
-use crate::room::{FULL_PAUSE, Room, Use, Waiting};
-use crate::segments::Segments;
+use crate::room::{self, FULL_PAUSE};
 use crate::threads::{end_after_disk_failure, spawn};
 
 /// One thing for the segment writer to do.
@@ -28,20 +28,6 @@ pub(crate) enum SegmentJob {
     Work { ticket: u64, work: Vec<SegmentWork> },
     /// A checkpoint of everything before it.
     Checkpoint { meta: CheckpointMeta, image: Box<Image> },
-}
-
-/// Why segment work could not be done.
-#[derive(Debug, thiserror::Error)]
-pub enum SegmentError {
-    /// A record or an event was not taken.
-    #[error("segment work was not taken")]
-    Append(#[source] AppendError),
-    /// The bytes could not be written.
-    #[error("segments could not be written")]
-    Flush(#[source] FlushError),
-    /// The checkpoint could not be made.
-    #[error("the checkpoint could not be made")]
-    Checkpoint(#[source] CheckpointError),
 }
 
 /// Starts the segment writer. It ends when its channel is closed, after all that was in it. `unwritten` names what the
@@ -56,19 +42,18 @@ pub(crate) fn start(
     room: Arc<Room>,
 ) -> io::Result<(Sender<SegmentJob>, JoinHandle<()>)> {
     let (sender, jobs) = mpsc::channel();
-    let behind = Behind { segments, events, room, ticket: unwritten, waiting: None, rests_until: None };
+    let keeper = SegmentKeeper::new(segments, unwritten, Arc::clone(&room));
+    let behind = Behind { keeper, events, room, waiting: None, rests_until: None };
     let thread = spawn("segments", move || behind.run(&jobs))?;
     Ok((sender, thread))
 }
 
 /// The writer, and what it has taken and not written.
 struct Behind {
-    segments: Segments,
+    keeper: SegmentKeeper,
     events: EventSender,
     room: Arc<Room>,
-    /// The last work that waits in memory.
-    ticket: Option<u64>,
-    /// There was no room for it; when to try again.
+    /// There was no room for what waits in memory; when to try again.
     waiting: Option<(Waiting, Instant)>,
     /// Before that nothing is written again, so that many batches share one write to a file.
     rests_until: Option<Instant>,
@@ -79,9 +64,10 @@ impl Behind {
         self.flush();
         loop {
             // Whoever has something to write again does not wait for ever for something to do.
-            let job = match self.ticket {
-                None => jobs.recv().map_err(|_| RecvTimeoutError::Disconnected),
-                Some(_) => jobs.recv_timeout(FULL_PAUSE),
+            let job = if self.keeper.has_unwritten() {
+                jobs.recv_timeout(FULL_PAUSE)
+            } else {
+                jobs.recv().map_err(|_| RecvTimeoutError::Disconnected)
             };
             let mut next = match job {
                 Ok(job) => Some(job),
@@ -100,7 +86,7 @@ impl Behind {
             }
             self.flush();
         }
-        if self.ticket.is_some() {
+        if self.keeper.has_unwritten() {
             tracing::warn!("stopped without room for all segments; the next start writes them from the journal");
         }
     }
@@ -117,7 +103,7 @@ impl Behind {
     /// for its turn.
     fn gather(&mut self, ticket: u64, work: Vec<SegmentWork>, jobs: &Receiver<SegmentJob>) -> Option<SegmentJob> {
         self.take(ticket, work);
-        while self.segments.unwritten_bytes() < FLUSH_BYTES {
+        while self.keeper.takes_more() {
             match jobs.try_recv() {
                 Ok(SegmentJob::Work { ticket, work }) => self.take(ticket, work),
                 Ok(checkpoint) => return Some(checkpoint),
@@ -128,39 +114,47 @@ impl Behind {
     }
 
     fn take(&mut self, ticket: u64, work: Vec<SegmentWork>) {
-        if let Err(error) = self.segments.take(work, &self.room) {
+        if let Err(error) = self.keeper.take(ticket, work) {
             end_after_disk_failure("the segment writer", &error);
         }
-        self.ticket = Some(ticket);
+        self.tell_unreadable();
     }
 
     /// Writes what waits, if there is room for it.
     fn flush(&mut self) {
-        let is_too_soon = self.waiting.as_ref().is_some_and(|(_, again_at)| Instant::now() < *again_at);
-        if self.ticket.is_none() || is_too_soon {
+        if self.waiting.as_ref().is_some_and(|(_, again_at)| Instant::now() < *again_at) {
             return;
         }
-        match self.segments.flush(&self.room, Use::Segments) {
-            Ok(None) => {
-                self.tell_written();
+        match self.keeper.flush() {
+            Ok(Flushed::Nothing) => {}
+            Ok(Flushed::Written { ticket }) => {
+                self.tell_written(ticket);
                 self.rests_until = Some(Instant::now() + PACE);
             }
-            Ok(Some(full)) => {
+            Ok(Flushed::NoRoom(full)) => {
                 let meanwhile = "segments wait in memory, and deliveries stop when 64 MiB do";
                 let waiting = match self.waiting.take() {
                     Some((waiting, _)) => waiting,
-                    None => self.room.wait(&full.to_string(), meanwhile),
+                    None => room::wait(&self.room, &full.to_string(), meanwhile),
                 };
                 self.waiting = Some((waiting, Instant::now() + FULL_PAUSE));
             }
             Err(error) => end_after_disk_failure("the segment writer", &error),
         }
+        self.tell_unreadable();
     }
 
-    fn tell_written(&mut self) {
+    fn tell_written(&mut self, ticket: u64) {
         self.waiting = None;
-        if let Some(ticket) = self.ticket.take() {
-            self.events.send(Event::SegmentsWritten { ticket });
+        self.events.send(Event::SegmentsWritten { ticket });
+    }
+
+    fn tell_unreadable(&mut self) {
+        for copy in self.keeper.take_unreadable() {
+            tracing::error!(
+                topic = copy.from.topic.to_hex(), partition = %copy.from.partition, seq = %copy.from.seq,
+                "a dead message cannot be read; its dead letter tells of the damage only: {}", copy.reason
+            );
         }
     }
 
@@ -172,53 +166,33 @@ impl Behind {
         let mut bytes = BytesMut::new();
         image.encode(&mut bytes);
         let log_index = meta.log_index;
-        let event = match self.write_checkpoint(meta, &bytes) {
-            Ok(written) => {
+        let event = match self.keeper.checkpoint(meta, &bytes) {
+            Ok(Checkpointed::Written { ticket, checkpoint }) => {
                 tracing::info!(
                     log_index,
                     commit_index = meta.commit_index.get(),
-                    bytes = written.bytes,
-                    files = written.files,
+                    bytes = checkpoint.bytes,
+                    files = checkpoint.files,
                     ms = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX),
                     "checkpoint written"
                 );
-                // It begins with all that waits.
-                self.tell_written();
-                Event::CheckpointWritten { log_index, bytes: written.bytes }
+                self.waiting = None;
+                ticket.into_iter().for_each(|ticket| self.tell_written(ticket));
+                Event::CheckpointWritten { log_index, bytes: checkpoint.bytes }
             }
-            Err(full @ CheckpointError::DiskFull { .. }) => {
+            Ok(Checkpointed::PutOff(full)) => {
                 tracing::warn!("{full}: the checkpoint is put off, the one before stays good");
                 Event::CheckpointPutOff { log_index }
             }
-            Err(error) => end_after_disk_failure("the segment writer", &SegmentError::Checkpoint(error)),
+            Err(error) => end_after_disk_failure("the segment writer", &error),
         };
+        self.tell_unreadable();
         self.events.send(event);
-    }
-
-    fn write_checkpoint(&mut self, meta: &CheckpointMeta, image: &[u8]) -> Result<CheckpointWritten, CheckpointError> {
-        if self.segments.has_backlog() {
-            // It came before the image, so it goes before the checkpoint.
-            match self.segments.flush(&self.room, Use::Checkpoint) {
-                Ok(None) => {}
-                Ok(Some(FlushError::DiskFull { path })) => return Err(CheckpointError::DiskFull { path }),
-                Ok(Some(error)) => return Err(CheckpointError::Flush(error)),
-                Err(error) => end_after_disk_failure("the segment writer", &error),
-            }
-        }
-        loop {
-            let wanted_bytes = self.segments.unwritten_bytes() + image.len() as u64;
-            match self.segments.writer.checkpoint(meta, image) {
-                Err(CheckpointError::DiskFull { .. }) if self.room.make(Use::Checkpoint, wanted_bytes) => {}
-                done => return done,
-            }
-        }
     }
 }
 
 /// Between two writes: a batch of the journal is due about every 0.1 ms, and has a few records for each of many files.
 const PACE: Duration = Duration::from_millis(5);
-/// One flush writes about this much at most before it is told, so that memory stays small and readers near.
-pub(crate) const FLUSH_BYTES: u64 = 8 << 20;
 
 #[cfg(test)]
 mod tests;

@@ -10,6 +10,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use mortarmq_node::NodeError;
+use mortarmq_node::drive::{JournalKeeper, RecoveredNode, Room, STEP_BYTES, SegmentError};
 use mortarmq_storage::{CheckpointError, DirectoryLock, Disk, FolderError, JournalError, LockError, RealDisk};
 use mortarmq_transport::{Acceptor, FileFault};
 use tokio::net::TcpListener;
@@ -29,8 +30,6 @@ use crate::listener::ClientListener;
 use crate::metrics::Metrics;
 use crate::open_files::{Places, TooFewFiles, places};
 use crate::recover::{Recovered, RecoverySummary, recover};
-use crate::room::{Room, STEP_BYTES};
-use crate::segment_thread::SegmentError;
 use crate::shard_loop::{Channels, ShardLoop};
 use crate::shared::{Shared, Status};
 use crate::{journal_thread, read_pool, room, scrub_thread, segment_thread, threads};
@@ -175,15 +174,16 @@ impl Server {
         // First whose folder it is, so that nothing of another node's is touched. Only a new one is written to by that.
         let identity = identity::claim(&*disk, &config.data_dir, config.node_id).map_err(StartError::ForeignData)?;
         let room = room(&config, &disk, &events)?;
-        let Recovered { node, journal, segments, unwritten, is_new, begun, torn } =
-            recover(&config, &identity, &disk, &room)?;
+        let Recovered { drive, begun } = recover(&config, &identity, &disk, &room)?;
+        let RecoveredNode { node, journal, segments, unwritten, is_new, checkpoint: _, found } = drive;
+        let torn = found.torn;
         if torn.is_some() {
             metrics.count_torn_tail();
         }
-        let reader = segments.writer.reader();
+        let reader = segments.reader();
         let mut threads = Vec::new();
         let journal = JournalWriter {
-            journal,
+            journal: JournalKeeper::new(journal, Arc::clone(&room)),
             events: events.clone(),
             metrics: Arc::clone(&metrics),
             room: Arc::clone(&room),
@@ -299,7 +299,7 @@ impl Process {
         let (admin_listener, admin) = self.bind("listen_admin", config.listen_admin)?;
         let identity = Identity {
             node_id: config.node_id,
-            client_address: client.to_string(),
+            client_address: client,
             poll_max_wait_ms: u16::try_from(config.poll_max_wait_ms).unwrap_or(u16::MAX),
         };
         let shared = Arc::clone(&self.shared);
@@ -389,7 +389,7 @@ fn acceptor(config: &Config) -> Result<Option<Acceptor>, StartError> {
 /// Holds room before anything else is written, and tells the loop first of all how the disk stands.
 fn room(config: &Config, disk: &Arc<dyn Disk>, events: &EventSender) -> Result<Arc<Room>, StartError> {
     let (path, reserve_bytes) = (&config.data_dir, config.disk_reserve_bytes);
-    let room = Room::open(Arc::clone(disk), path, reserve_bytes, config.journal_file_bytes, events.clone())
+    let room = room::open(Arc::clone(disk), path, reserve_bytes, config.journal_file_bytes, events.clone())
         .map_err(|source| StartError::Reserve { path: path.clone(), source })?;
     room.check();
     Ok(Arc::new(room))

@@ -166,6 +166,7 @@ impl ShardLoop {
             Event::CheckpointPutOff { log_index } => self.node.handle_checkpoint_put_off(now, log_index),
             Event::Disk { state } => self.node.handle_disk(now, state),
             Event::ReadDone { ticket, result } => self.node.handle_read(now, ticket, result),
+            Event::NoMoreRequests { connection } => self.node.handle_no_more_requests(now, connection),
             Event::TurnedOut { connection } => self.node.handle_turned_out(now, connection),
             Event::Unsent { connection, subscription, unsent } => {
                 self.node.handle_unsent(now, connection, subscription, unsent);

@@ -10,6 +10,7 @@ use tokio::sync::Semaphore;
 
 use crate::clock::NodeClock;
 use crate::config::Config;
+use crate::connection::deadlines::Timeouts;
 use crate::event::Event;
 use crate::inbox::EventSender;
 use crate::metrics::Metrics;
@@ -23,6 +24,8 @@ pub(crate) struct Shared {
     /// Who may do what.
     pub(crate) access: Arc<Access>,
     pub(crate) receive_budget: Arc<Semaphore>,
+    /// When a connection is given up.
+    pub(crate) timeouts: Timeouts,
     /// What waits for consumers that take it slowly.
     pub(crate) piles: Arc<Piles>,
     pub(crate) metrics: Arc<Metrics>,
@@ -61,6 +64,7 @@ impl Shared {
             clock: NodeClock,
             access: Arc::new(Access::new(config.tokens.clone(), config.users.clone())),
             receive_budget,
+            timeouts: config.timeouts,
             piles,
             metrics,
             status,

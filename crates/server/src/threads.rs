@@ -3,6 +3,8 @@
 use std::io;
 use std::thread::{Builder, JoinHandle};
 
+pub(crate) use mortarmq_node::drive::chain;
+
 /// Starts a thread whose panic ends the process.
 pub(crate) fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> io::Result<JoinHandle<()>> {
     Builder::new().name(name.to_owned()).spawn(move || {
@@ -22,18 +24,6 @@ impl Drop for AbortOnPanic {
             std::process::abort();
         }
     }
-}
-
-/// An error with everything it was caused by, in one line.
-pub(crate) fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(source) = cause {
-        text.push_str(": ");
-        text.push_str(&source.to_string());
-        cause = source.source();
-    }
-    text
 }
 
 /// The exit code of a process whose disk failed: `EX_IOERR` of sysexits(3).

@@ -5,15 +5,23 @@ mod support;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use bytes::BytesMut;
 use mortarmq_client::{
     Client as TlsClient, ClientError, ClientOptions, ConsumerOptions, Message, ProducerOptions, Roots, TlsOptions,
     TopicOptions,
 };
 use mortarmq_server::{Config, Running, Server, StartError};
-use mortarmq_wire::ErrorCode;
-use support::{Client, config};
+use mortarmq_wire::ops::{OkAnswer, PublishOk};
+use mortarmq_wire::{ErrorCode, Op, ServerFrame, Split, split_frame};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
+use support::{Client, config, connect_frame, declare_frame, publish_frame, subscribe_frame};
+use tungstenite::Message as Web;
+use tungstenite::client::IntoClientRequest;
 
 /// Writes a CA, a certificate of this machine and its key, and gives a node's configuration with them.
 fn tls_config(folder: &Path) -> Config {
@@ -31,7 +39,7 @@ fn tls_config(folder: &Path) -> Config {
     };
     write("ca.pem", ca.self_signed(&ca_key).expect("signed").pem());
     let (certificate, key) = (write("cert.pem", certificate.pem()), write("key.pem", key.serialize_pem()));
-    config(&folder.join("data"), &[("tls-cert", &certificate), ("tls-key", &key)])
+    config(&folder.join("data"), &[("tls-cert", &certificate), ("tls-key", &key), ("listen-ws", "127.0.0.1:0")])
 }
 
 struct Node {
@@ -57,6 +65,21 @@ impl Node {
             ..ClientOptions::default()
         }
     }
+}
+
+/// A stream of TLS that trusts the CA of this node alone.
+fn tls_stream(node: &Node, address: SocketAddr) -> StreamOwned<ClientConnection, TcpStream> {
+    let mut roots = RootCertStore::empty();
+    let ca = CertificateDer::from_pem_file(node.folder.path().join("ca.pem")).expect("a certificate");
+    roots.add(ca).expect("a CA");
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions().expect("1.2, 1.3");
+    let config = config.with_root_certificates(roots).with_no_client_auth();
+    let name = ServerName::try_from("localhost").expect("a name");
+    let connection = ClientConnection::new(Arc::new(config), name).expect("a client");
+    let socket = TcpStream::connect(address).expect("the node listens");
+    socket.set_read_timeout(Some(Duration::from_secs(20))).expect("a time-out");
+    StreamOwned::new(connection, socket)
 }
 
 /// A node has a runtime of its own, and may not be started inside another.
@@ -205,4 +228,59 @@ fn files_that_are_wrong_stop_the_start_before_anything_is_touched() {
     let Err(error) = Server::start(config) else { panic!("it started") };
     assert!(matches!(&error, StartError::Tls(fault) if fault.to_string().contains("key.pem")), "{error:?}");
     assert!(!folder.path().join("data").exists(), "the data folder was made");
+}
+
+/// The next binary message of a WebSocket, which is one whole frame: op and payload; none at the end.
+fn web_frame<S: Read + Write>(socket: &mut tungstenite::WebSocket<S>) -> Option<(u8, Vec<u8>)> {
+    loop {
+        match socket.read() {
+            Ok(Web::Binary(message)) => {
+                let Ok(Split::Frame { op, payload, consumed }) = split_frame(&message) else { panic!("no frame") };
+                assert_eq!(consumed, message.len(), "one frame in each message");
+                return Some((op, payload.to_vec()));
+            }
+            Ok(Web::Close(_)) | Err(_) => return None,
+            Ok(_) => {}
+        }
+    }
+}
+
+#[test]
+fn with_a_certificate_a_web_socket_is_wss_and_nothing_else() {
+    // Goal: the same frames, inside messages, inside TLS. Method: a client that is none of ours, with messages of sizes around
+    // those of a record of TLS and of a read; then one without TLS.
+    let node = Node::start();
+    let address = node.running.addresses().ws.expect("it listens");
+    let request = format!("wss://localhost:{}/", address.port()).into_client_request().expect("a request");
+    let (mut socket, _) = tungstenite::client::client(request, tls_stream(&node, address)).expect("it is accepted");
+    let mut ask = |encode: &dyn Fn(&mut BytesMut), op: Op| {
+        let mut out = BytesMut::new();
+        encode(&mut out);
+        socket.send(Web::Binary(out.freeze())).expect("the node takes what is sent");
+        let (number, payload) = web_frame(&mut socket).expect("an answer");
+        match ServerFrame::decode(number, &payload).expect("a good frame") {
+            ServerFrame::Ok(OkAnswer { request_op, result }) if request_op == op => result.to_vec(),
+            other => panic!("OK to {op:?} expected, got {other:?}"),
+        }
+    };
+    ask(&connect_frame, Op::Connect);
+    ask(&|out| declare_frame(out, "orders", "{\"partitions\":1}"), Op::Declare);
+    let sizes = [0, 1, 16_000, 16_384, 17_000, 70_000, 1 << 20];
+    for (number, size) in sizes.into_iter().enumerate() {
+        let fill = u8::try_from(number).expect("small");
+        let result = ask(&|out| publish_frame(out, 1, 0, 0, b"", &vec![fill; size]), Op::Publish);
+        assert_eq!(PublishOk::decode(&result).expect("a good result").seq.get(), number as u64 + 1);
+    }
+    ask(&|out| subscribe_frame(out, 1, "web", u16::MAX), Op::Subscribe);
+    for (number, size) in sizes.into_iter().enumerate() {
+        let (op, payload) = web_frame(&mut socket).expect("a message");
+        let Ok(ServerFrame::Message(message)) = ServerFrame::decode(op, &payload) else { panic!("a MSG") };
+        let value = message.body.value();
+        assert!(value.len() == size && value.iter().all(|byte| usize::from(*byte) == number), "{number}");
+    }
+    let plain = TcpStream::connect(address).expect("the node listens");
+    plain.set_read_timeout(Some(Duration::from_secs(20))).expect("a time-out");
+    let request = format!("ws://{address}/").into_client_request().expect("a request");
+    assert!(tungstenite::client::client(request, plain).is_err(), "it speaks TLS only");
+    node.running.stop();
 }

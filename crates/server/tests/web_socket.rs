@@ -2,6 +2,7 @@
 
 mod support;
 
+use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
@@ -179,5 +180,56 @@ fn rule_9_a_web_socket_without_a_place_is_told_why() {
     let refused = Browser::of_origin(address, None).map(|_| ()).expect_err("no place");
     assert!(refused.contains("503"), "{refused}");
     Client::connect(node.addresses().client);
+    node.stop();
+}
+
+#[test]
+fn pings_of_a_web_socket_are_no_frames_and_keep_no_connection_alive() {
+    // Goal: what a proxy or a browser sends by itself does not hide that nobody speaks. Method: a keepalive time that is short,
+    // and pings of both kinds in time: those of the WebSocket end with the connection, those of the protocol keep it.
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut config = config(folder.path(), &[("listen-ws", "127.0.0.1:0")]);
+    config.timeouts.keepalive = Duration::from_millis(800);
+    let node = Server::start(config).expect("the node starts");
+    let address = node.addresses().ws.expect("it listens");
+    let (mut browser, mut alive) = (Browser::connect(address), Browser::connect(address));
+    let begun = std::time::Instant::now();
+    loop {
+        assert_eq!(alive.ask(|out| Ping.encode(out)).0, Op::Ping);
+        let answered = browser.socket.send(Web::Ping(b"there?".to_vec().into())).is_ok()
+            && browser.socket.read().is_ok_and(|answer| matches!(answer, Web::Pong(_)));
+        if !answered {
+            break;
+        }
+        assert!(begun.elapsed() < Duration::from_secs(20), "pings kept it alive");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    assert!(begun.elapsed() >= Duration::from_millis(700), "too early");
+    assert_eq!(alive.ask(|out| Ping.encode(out)).0, Op::Ping);
+    node.stop();
+}
+
+#[test]
+fn rule_9_a_handshake_that_is_not_done_in_time_ends_the_connection() {
+    // Goal: the handshake counts for the CONNECT time-out. Method: nothing, half a head, a whole head without a CONNECT behind it.
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut config = config(folder.path(), &[("listen-ws", "127.0.0.1:0")]);
+    config.timeouts.connect = Duration::from_millis(800);
+    let node = Server::start(config).expect("the node starts");
+    let address = node.addresses().ws.expect("it listens");
+    for begun in ["", "GET / HTTP/1.1\r\nhost: a\r\n"] {
+        let mut stream = TcpStream::connect(address).expect("the node listens");
+        stream.set_read_timeout(Some(Duration::from_secs(20))).expect("a time-out");
+        let since = std::time::Instant::now();
+        stream.write_all(begun.as_bytes()).expect("written");
+        let mut told = Vec::new();
+        stream.read_to_end(&mut told).expect("it ends");
+        assert!(since.elapsed() >= Duration::from_millis(700), "{begun:?}: too early");
+    }
+    let mut silent = Browser::open(address);
+    let (op, payload) = silent.frame().expect("the reason");
+    let Ok(ServerFrame::Error(error)) = ServerFrame::decode(op, &payload) else { panic!("ERR expected") };
+    assert_eq!(error.known_code(), Some(ErrorCode::AuthTimeout));
+    assert_eq!(silent.frame(), None);
     node.stop();
 }

@@ -119,7 +119,9 @@ impl Bench {
 
     fn is_moving(&self) -> bool {
         let paths = self.shard.state().paths.values();
-        paths.flat_map(|path| &path.partitions).any(|partition| partition.next_due(0) == Some(ClusterTime::ZERO))
+        paths
+            .flat_map(|path| path.partitions.made())
+            .any(|(_, partition)| partition.next_due(0) == Some(ClusterTime::ZERO))
     }
 }
 

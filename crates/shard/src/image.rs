@@ -37,7 +37,9 @@ pub mod section;
 pub mod topic;
 
 use crate::apply::Shard;
+use crate::state::paths::Paths;
 use crate::state::pins::pins_of;
+use crate::state::timers::ByTopic;
 use crate::state::{PARTITIONS_MAX, PATH_PARTITIONS_MAX, Path, State, Topic, dead_letters_fault};
 use bytes::{BufMut, Bytes, BytesMut};
 use head::Head;
@@ -68,7 +70,8 @@ pub struct Image {
 struct PathImage {
     /// Without its partitions.
     path: Path,
-    partitions: Vec<PathPartitionImage>,
+    /// Those in which something is kept, by rising number.
+    partitions: Vec<(Partition, PathPartitionImage)>,
 }
 
 impl Image {
@@ -96,9 +99,10 @@ impl Image {
             });
         }
         for (id, found) in &self.paths {
-            section::put(out, Section::Path(*id), |out| path::put(out, &found.path));
-            for (number, partition) in (0..).zip(&found.partitions) {
-                let place = Section::PathPartition(*id, Partition::new(number));
+            let numbers = found.partitions.iter().map(|(number, _)| *number);
+            section::put(out, Section::Path(*id), |out| path::put(out, &found.path, numbers));
+            for (number, partition) in &found.partitions {
+                let place = Section::PathPartition(*id, *number);
                 section::put(out, place, |out| partition.encode(out));
             }
         }
@@ -114,7 +118,8 @@ impl Shard {
     pub fn image(&self) -> Image {
         let state = self.state();
         let path = |(id, path): (&PathId, &Path)| {
-            let partitions = path.partitions.iter().map(PathPartition::image).collect();
+            let image = |(number, it): (usize, &PathPartition)| (Partition::from_index(number), it.image());
+            let partitions = path.partitions.made().map(image).collect();
             (*id, PathImage { path: path.without_partitions(), partitions })
         };
         Image { head: Head::of(state), topics: state.topics.clone(), paths: state.paths.iter().map(path).collect() }
@@ -150,8 +155,9 @@ struct Loading {
     head: Head,
     topics: BTreeMap<TopicIncarnation, Topic>,
     names: BTreeMap<String, TopicIncarnation>,
-    paths: BTreeMap<PathId, Path>,
+    paths: Paths,
     partitions_total: usize,
+    paths_total: usize,
     path_partitions_total: usize,
     /// The live deliveries of all paths.
     live: Vec<DeliveryId>,
@@ -187,7 +193,7 @@ impl Loading {
 
     fn take_path(&mut self, reader: &mut Reader, id: PathId) -> Result<(), ImageError> {
         let mut body = reader.section(Section::Path(id))?;
-        let mut found = path::take(&mut body, &self.topics, &self.head)?;
+        let (mut found, numbers) = path::take(&mut body, &self.topics, &self.head)?;
         let incarnation = found.topic;
         let Some(of_topic) = self.topics.get_mut(&incarnation) else {
             return Err(body.wrong("topic", incarnation.get()));
@@ -196,16 +202,17 @@ impl Loading {
             return Err(body.wrong("group", id.get()));
         }
         if found.counts(of_topic) {
+            self.paths_total += 1;
             self.path_partitions_total += of_topic.partitions.len();
         }
         if self.path_partitions_total > PATH_PARTITIONS_MAX {
             return Err(body.wrong("path partitions", self.path_partitions_total as u64));
         }
-        for (number, partition) in (0..).zip(&of_topic.partitions) {
-            let mut body = reader.section(Section::PathPartition(id, Partition::new(number)))?;
-            let taken = path::take_partition(&mut body, partition, &self.head)?;
+        for number in numbers {
+            let mut body = reader.section(Section::PathPartition(id, number))?;
+            let taken = path::take_partition(&mut body, &of_topic.partitions[number.index()], &self.head)?;
             body.finish()?;
-            found.partitions.push(taken);
+            found.partitions.push(number.index(), taken);
         }
         self.check_members(&body, id, &found)?;
         if let Some(what) = found.alone_fault() {
@@ -224,7 +231,7 @@ impl Loading {
             return Err(body.wrong("member", member.get()));
         }
         let mut held: BTreeMap<MemberId, (u32, u64)> = BTreeMap::new();
-        let of_all = path.partitions.iter().flat_map(|it| it.unsettled().map(move |(_, entry)| (it, entry)));
+        let of_all = path.partitions.made().flat_map(|(_, it)| it.unsettled().map(move |(_, entry)| (it, entry)));
         for (partition, entry) in of_all {
             let Some(lease) = entry.lease() else { continue };
             let Granted { member, grant, .. } = partition.granted(lease);
@@ -301,14 +308,16 @@ impl Loading {
             paths: self.paths,
             last_topic: head.last_topic,
             last_path: head.last_path,
-            timers: crate::state::timers::Timers::default(),
-            delays: crate::state::timers::Timers::default(),
+            timers: ByTopic::default(),
+            delays: ByTopic::default(),
             delayed: delayed as u64,
-            idle: crate::state::timers::Timers::default(),
+            idle: ByTopic::default(),
             groups_expired: head.groups_expired,
             ending: head.ending,
             entries: crate::state::entries::Entries::default(),
             partitions_total: self.partitions_total,
+            paths_total: self.paths_total,
+            path_partitions_total: self.path_partitions_total,
             unpinned: BTreeSet::new(),
         };
         state.retime_all();

@@ -41,4 +41,5 @@ pub use outcome::{LetterCode, Outcome, Published, Refusal, SettleCode};
 pub use retention::Retention;
 pub use schedule::Schedule;
 pub use settings::{GroupSettings, Setting, SettingError, SettingsPatch, TopicSettings};
+pub use state::paths::Gone;
 pub use state::{Path, State, Topic};

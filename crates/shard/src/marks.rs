@@ -86,6 +86,12 @@ impl Marks {
         self.marks.iter().take_while(|mark| mark.seq <= seq).last().copied()
     }
 
+    /// When a message was stored at the latest; none if no mark lies above it.
+    #[must_use]
+    pub fn stored_before(&self, seq: Seq) -> Option<ClusterTime> {
+        self.marks.iter().find(|mark| mark.seq > seq).map(|mark| mark.before)
+    }
+
     /// The last mark.
     #[must_use]
     pub fn last(&self) -> Option<Mark> {

@@ -54,10 +54,7 @@ pub enum Outcome {
         is_partial: bool,
     },
     /// Settings are changed.
-    Changed {
-        /// Whether fewer partitions were added than were asked for, as one command takes only so many steps.
-        is_partial: bool,
-    },
+    Changed,
     /// The command changed nothing.
     Refused(Refusal),
 }

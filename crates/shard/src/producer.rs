@@ -146,6 +146,19 @@ impl Producers {
         gone
     }
 
+    /// Takes at most so many lines away, for whoever needs none of them any more; says how many.
+    pub(crate) fn take_apart(&mut self, limit: usize) -> usize {
+        let mut gone = 0;
+        for bucket in &mut self.buckets {
+            // What an image still has goes with the image.
+            let Some(bucket) = Arc::get_mut(bucket) else { continue };
+            while gone < limit && (bucket.lines.pop_first().is_some() | bucket.idle.pop_first().is_some()) {
+                gone += 1;
+            }
+        }
+        gone
+    }
+
     /// When the line that is idle longest was filed.
     pub(crate) fn oldest_filed(&self) -> Option<ClusterTime> {
         self.oldest.first().map(|(filed, _)| *filed)

@@ -28,7 +28,7 @@ fn any_command_that_decodes_applies_without_panic_and_the_invariants_hold() {
             trimmed += u32::from(state.topics.values().any(|topic| kept(topic)));
             let below = |seq: Seq, topic, number: usize| seq < state.topics[&topic].partitions[number].kept.first_seq;
             held_back += u32::from(state.paths.values().any(|path| {
-                let mut partitions = path.partitions.iter().enumerate();
+                let mut partitions = path.partitions.made();
                 partitions.any(|(at, found)| found.lowest_offered().is_some_and(|seq| below(seq, path.topic, at)))
             }));
         }

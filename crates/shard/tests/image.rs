@@ -35,7 +35,9 @@ fn lived(seed: u64, batches: u32) -> (Shard, Random, u64) {
 /// What of all that an image holds this shard has.
 fn reached(shard: &Shard) -> [(&'static str, bool); 19] {
     let state = shard.state();
-    let any = |test: fn(&PathPartition) -> bool| state.paths.values().flat_map(|path| &path.partitions).any(&test);
+    let any = |test: fn(&PathPartition) -> bool| {
+        state.paths.values().flat_map(|path| path.partitions.made()).any(|(_, it)| test(it))
+    };
     let partitions = state.topics.values().flat_map(|topic| &topic.partitions);
     let delayed: usize = partitions.map(|partition| partition.schedule.len()).sum();
     let mut topics = state.topics.values();

@@ -24,6 +24,23 @@ use proptest::prelude::{Just, Strategy, any, prop_oneof};
 use proptest::test_runner::TestCaseError;
 use proptest::{prop_assert, prop_assert_eq, proptest};
 
+/// What is `Copy` owns no memory: no field of it was allocated.
+const fn owns_nothing<T: Copy>() {}
+
+#[test]
+fn what_is_decoded_owns_nothing_but_borrows_from_the_buffer() {
+    owns_nothing::<Request<'_>>();
+    owns_nothing::<ServerFrame<'_>>();
+    owns_nothing::<(ConnectOk<'_>, DeclareOk, PublishOk, PublishBatchOk<'_>, SubscribeOk, AckOk, NackOk, PingOk)>();
+    owns_nothing::<(PullOk, HeartbeatOk, CreditOk, SettleOk<'_>, MetadataOk<'_>, RecordBody<'_>)>();
+    // And bytes are those of the buffer, not others like them.
+    let mut frame = BytesMut::new();
+    Connect { token: b"a token", client_name: b"a name" }.encode(&mut frame).expect("it fits");
+    let (op, payload) = one_frame(&frame);
+    let Ok(Request::Connect(connect)) = Request::decode(op, payload) else { panic!("a CONNECT") };
+    assert!(frame.as_ptr_range().contains(&connect.token.as_ptr()));
+}
+
 /// A record with its own bytes.
 #[derive(Clone, Debug)]
 struct OwnedRecord {

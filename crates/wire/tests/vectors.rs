@@ -106,6 +106,24 @@ fn every_good_vector_cut_at_any_place_is_malformed_or_says_less_than_it_did() {
 }
 
 #[test]
+fn every_good_vector_of_a_client_with_more_behind_it_says_the_same() {
+    // Goal: a newer peer may append fields. Method: bytes that no field has, behind every good request.
+    let mut tried = 0;
+    let of_clients = |vector: &&Value| vector["from"] == "client" && vector.get("error").is_none();
+    for vector in vectors().iter().filter(of_clients) {
+        for more in [&[0_u8][..], b"\xff\xff\xff\xff\xff\xff\xff\xff\xff"] {
+            let mut longer = [&frame_of(vector)[..], more].concat();
+            let length = u32::try_from(longer.len() - 4).expect("a small frame");
+            longer[..4].copy_from_slice(&length.to_be_bytes());
+            let (fields, _) = decode(vector, &longer).unwrap_or_else(|code| panic!("{}: {code}", vector["name"]));
+            assert_eq!(fields, vector["fields"], "{}", vector["name"]);
+            tried += 1;
+        }
+    }
+    assert!(tried > 40, "only {tried} were tried");
+}
+
+#[test]
 fn registry_has_exactly_the_codes_of_the_specification() {
     let registry: Vec<Value> = ErrorCode::ALL
         .iter()

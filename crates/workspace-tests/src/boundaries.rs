@@ -26,8 +26,6 @@ pub const ORDER: &[&str] = &[
 ];
 
 /// The arrows that exist: a crate, and all it may depend on. `ARCHITECTURE.md` gives the reasons.
-///
-/// `sim` does not exist yet; its arrows are fixed so that nobody builds on others meanwhile.
 pub const ARROWS: &[(&str, &[&str])] = &[
     ("types", &[]),
     ("transport", &[]),

@@ -20,8 +20,9 @@ pub fn as_html(report: &Report) -> String {
     push(
         &mut page,
         format_args!(
-            "<p>{}. {} records: {} publishes, {} deliveries, {} settles, {} pairs.</p>",
+            "<p>{}.<br>Mode: {}.<br>{} records: {} publishes, {} deliveries, {} settles, {} pairs.</p>",
             escaped(&report.reason),
+            report.mode.words(),
             read.records,
             read.publishes,
             read.deliveries,
@@ -30,6 +31,9 @@ pub fn as_html(report: &Report) -> String {
         ),
     );
     push_rules(&mut page, report);
+    if !report.findings.is_empty() {
+        page.push_str(LEGEND);
+    }
     for finding in report.findings.iter().take(MAX_SHOWN) {
         push_finding(&mut page, report, finding);
     }
@@ -99,17 +103,26 @@ fn escaped(text: &str) -> String {
 /// So many findings are drawn: more than anybody looks at.
 const MAX_SHOWN: usize = 200;
 
+const LEGEND: &str = "<p class=\"legend\"><i class=\"publish\"></i>publish <i class=\"deliver\"></i>delivery \
+<i class=\"ack\"></i>ack <i class=\"nack\"></i>nack <i class=\"extend\"></i>extend <i class=\"operate\"></i>operator \
+<i class=\"lease\"></i>lease, at least <i class=\"fault\"></i>fault <i class=\"proof\"></i>proof<br>\
+A bar is a call, from its start to its answer; a pale one never returned. Times are since the first call shown. The axis is not \
+to scale: long pauses are drawn short.</p>";
+
 const STYLE: &str = "body{font:15px/1.5 system-ui,sans-serif;max-width:1100px;margin:2em auto;padding:0 1em;color:#1b1f24}\
 h1{display:inline-block;padding:.1em .6em;border-radius:6px;background:#b42318;color:#fff}\
 h1.OK{background:#18794e}h1.OVERDUE,h1.UNKNOWN,h1.STALLED,h1.ANOMALY{background:#9a6700}\
 table{border-collapse:collapse;font-variant-numeric:tabular-nums}td,th{text-align:right;padding:1px 14px}\
 td:first-child,th:first-child{text-align:left}tr.found{background:#fdecea;font-weight:600}\
 section{border-top:1px solid #d0d7de;margin-top:2em}.about{color:#57606a}\
-pre{background:#f6f8fa;padding:.8em;overflow-x:auto;font-size:12px}pre i{color:#57606a}\
+pre{background:#f6f8fa;padding:.8em;white-space:pre-wrap;overflow-wrap:anywhere;font-size:12px}pre i{color:#57606a}\
 svg{width:100%;height:auto}svg text{font:12px system-ui,sans-serif;fill:#1b1f24}svg .time{fill:#57606a;font-size:10px}\
 .publish{fill:#0969da}.deliver{fill:#8250df}.ack{fill:#18794e}.nack{fill:#bc4c00}.extend{fill:#57606a}.operate{fill:#1b1f24}\
 .other{fill:#57606a}.lease{fill:#8250df;opacity:.18}.fault{fill:#b42318;opacity:.1}.open{opacity:.5}\
-.proof{stroke:#b42318;stroke-width:2}";
+.proof{stroke:#b42318;stroke-width:2}\
+.legend i{display:inline-block;width:22px;height:11px;margin:0 4px 0 12px}.legend{color:#57606a}.legend i:first-child{margin-left:0}\
+i.publish{background:#0969da}i.deliver{background:#8250df}i.ack{background:#18794e}i.nack{background:#bc4c00}i.extend{background:#57606a}\
+i.operate{background:#1b1f24}i.lease{background:#8250df}i.fault{background:#b42318}i.proof{border:2px solid #b42318;box-sizing:border-box}";
 
 #[cfg(test)]
 mod tests {

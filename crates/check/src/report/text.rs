@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::{Finding, Mode, Report};
+use super::{Finding, Report};
 
 /// Prints a report as text: the verdict first, one line per rule, then each finding.
 pub struct AsText<'a>(pub &'a Report);
@@ -18,11 +18,7 @@ impl fmt::Display for AsText<'_> {
             "read: {} records ({} publishes, {} deliveries, {} settles), {} pairs, {} unreadable lines",
             read.records, read.publishes, read.deliveries, read.settles, read.pairs, read.unreadable
         )?;
-        let mode = match report.mode {
-            Mode::Witnessed => "witnessed: every ok answer names its commit index",
-            Mode::Searched => "searched: an order is looked for, pair by pair and key by key",
-        };
-        writeln!(out, "mode: {mode}")?;
+        writeln!(out, "mode: {}", report.mode.words())?;
         for line in &report.unreadable {
             writeln!(out, "unreadable: {}: {}", line.place, line.reason)?;
         }

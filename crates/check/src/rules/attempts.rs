@@ -7,7 +7,7 @@
 use super::Rule;
 use crate::context::Field;
 use crate::finding::{Found, Sink};
-use crate::operation::{Cause, Delivery, OperateKind, is_brought_back};
+use crate::operation::{Cause, Delivery, is_brought_back};
 use crate::pair::{Case, Pair};
 
 /// Judges one message.
@@ -71,6 +71,9 @@ fn expected<'a>(pair: &Pair<'a>, delivery: &Delivery) -> Option<Expected<'a>> {
         return alone(Amount::AtLeast(1));
     }
     if let Some(previous) = pair.previous(delivery) {
+        if pair.hides_return(delivery) && is_perhaps_brought_back(pair, previous, delivery) {
+            return alone(Amount::AtLeast(1));
+        }
         let before = previous.attempt?;
         let amount = match delivery.cause {
             Some(Cause::LeaseExpired | Cause::Nacked | Cause::ConsumerLost) => Amount::Exactly(before + 1),
@@ -98,11 +101,7 @@ fn expected<'a>(pair: &Pair<'a>, delivery: &Delivery) -> Option<Expected<'a>> {
 
 /// Whether an operator may have brought the pair back between two deliveries, for one that never arrived.
 fn is_perhaps_brought_back(pair: &Pair<'_>, earlier: &Delivery, later: &Delivery) -> bool {
-    [OperateKind::Redrive, OperateKind::Replay].into_iter().any(|kind| {
-        pair.context
-            .operates(kind, pair.path, pair.msg)
-            .any(|operate| earlier.span.may_precede(&operate.span) && operate.span.may_precede(&later.span))
-    })
+    pair.has_return(|operate| earlier.span.may_precede(operate) && operate.may_precede(&later.span))
 }
 
 fn found(pair: &Pair<'_>, delivery: &Delivery, after: Option<&Delivery>, text: String, sink: &mut Sink) {

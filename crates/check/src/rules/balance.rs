@@ -8,7 +8,7 @@
 use mortarmq_history::Counters;
 
 use super::Rule;
-use crate::books::{Acked, Books};
+use crate::books::{Acked, Acks, Books};
 use crate::context::{Context, Scrape};
 use crate::finding::{Found, Sink};
 use crate::location::Location;
@@ -17,11 +17,12 @@ use crate::span::{NEVER, Span};
 
 /// Judges every scrape and the end record.
 pub(crate) fn judge(context: &Context, books: &Books, sink: &mut Sink) {
+    let none = Acks::default();
     let mut scrapes: Vec<&Scrape> = context.scrapes.iter().collect();
     scrapes.sort_by_key(|scrape| (scrape.path, scrape.at));
     for of_path in scrapes.chunk_by(|one, two| one.path == two.path) {
         let path = of_path[0].path;
-        let acks = books.paths.get(&path).map_or(&[][..], |book| &book.acks);
+        let acks = books.paths.get(&path).map_or(&none, |book| &book.acks);
         let counts = Counts::new(acks);
         for scrape in of_path {
             judge_sum(path, &scrape.counters, scrape.at, sink);
@@ -31,9 +32,9 @@ pub(crate) fn judge(context: &Context, books: &Books, sink: &mut Sink) {
     let Some(end) = &context.end else { return };
     for (path, counters) in &end.balance {
         judge_sum(*path, counters, end.location, sink);
-        let acks = books.paths.get(path).map_or(&[][..], |book| &book.acks);
+        let acks = books.paths.get(path).map_or(&none, |book| &book.acks);
         let acked = acks.iter().filter(|acked| acked.ok().is_some()).count() as u64;
-        judge_range(*path, counters.delivered, (acked, acks.len() as u64), end.location, sink);
+        judge_range(*path, counters.delivered, (acked, acks.iter().count() as u64), end.location, sink);
     }
 }
 
@@ -48,7 +49,7 @@ fn judge_sum(path: Name, counters: &Counters, at: Location, sink: &mut Sink) {
     }
 }
 
-fn judge_scrape(counts: &Counts, acks: &[Acked], scrape: &Scrape, sink: &mut Sink) {
+fn judge_scrape(counts: &Counts, acks: &Acks, scrape: &Scrape, sink: &mut Sink) {
     // A stale answer may be old: its index still orders it, time does not.
     let span = if scrape.is_stale { Span { call: 0, ret: NEVER, ..scrape.span } } else { scrape.span };
     let delivered = scrape.counters.delivered;
@@ -71,9 +72,9 @@ fn judge_range(path: Name, delivered: u64, (least, most): (u64, u64), at: Locati
     sink.found(Found::new(Rule::Balance, text).on(path).by([at]));
 }
 
-fn exact_range(acks: &[Acked], span: &Span) -> (u64, u64) {
+fn exact_range(acks: &Acks, span: &Span) -> (u64, u64) {
     let mut range = (0, 0);
-    for acked in acks {
+    for acked in acks.iter() {
         let ok = acked.ok();
         range.0 += u64::from(ok.is_some_and(|ok| ok.certainly_before(span)));
         let may_be_open = acked.open_call <= span.ret;
@@ -94,7 +95,7 @@ struct Counts {
 }
 
 impl Counts {
-    fn new(acks: &[Acked]) -> Self {
+    fn new(acks: &Acks) -> Self {
         let mut counts = Self { commits: Vec::new(), rets: Vec::new(), calls: Vec::new() };
         for ok in acks.iter().filter_map(Acked::ok) {
             match ok.commit {

@@ -12,6 +12,7 @@ use super::Rule;
 use crate::finding::{Found, Sink};
 use crate::location::Location;
 use crate::operation::MsgId;
+use crate::recent::partition_from_end;
 use crate::span::Span;
 
 /// The highest indexes up to now, and when each was told.
@@ -47,7 +48,7 @@ impl CommitOrder {
     pub(crate) fn add(&mut self, span: &Span, epoch: Option<u64>, msg: Option<MsgId>, at: Location, sink: &mut Sink) {
         let Some(commit) = span.commit else { return };
         sink.judged(Rule::CommitOrder);
-        let earlier = self.steps.partition_point(|step| step.ret < span.call);
+        let earlier = partition_from_end(&self.steps, |step| step.ret < span.call);
         let before = earlier.checked_sub(1).map(|index| self.steps[index]);
         if let Some(before) = before.filter(|before| before.commit > commit) {
             let text = format!("Its index is {commit}, and {} had been told before it was asked.", before.commit);

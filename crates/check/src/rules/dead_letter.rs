@@ -11,7 +11,7 @@ use super::Rule;
 use crate::context::nanoseconds;
 use crate::finding::{Found, Sink};
 use crate::location::Location;
-use crate::operation::{Delivery, NackTo, Name, OperateKind, Outcome, Position, SettleKind, is_brought_back};
+use crate::operation::{Delivery, NackTo, Name, OperateKind, Outcome, Position, SettleKind};
 use crate::pair::{Case, Pair};
 
 /// Judges one message.
@@ -109,8 +109,10 @@ fn judge_time(case: &Case<'_>, pair: &Pair<'_>, letters: &[&Letter<'_>], sink: &
     }
     let dead = letter.delivery;
     let is_told = pair.settles.iter().any(|settle| settle.may_kill() && settle.span.may_precede(&dead.span));
-    let is_brought_back =
-        pair.deliveries.iter().any(|delivery| is_brought_back(delivery.cause) && delivery.span.may_precede(&dead.span));
+    let is_brought_back = pair
+        .deliveries
+        .iter()
+        .any(|delivery| pair.may_be_brought_back(delivery) && delivery.span.may_precede(&dead.span));
     if is_told || is_brought_back || !pair.is_one {
         return;
     }
@@ -144,12 +146,20 @@ fn earliest_death(case: &Case<'_>, pair: &Pair<'_>, dead: &Delivery, max_attempt
         // A lost consumer's leases end at once.
         return None;
     }
+    // Where nobody writes down what became of consumers, those of attempts that never arrived may have died.
+    let has_silent_deaths = pair.context.has_silent_deaths();
     // None of its attempts arrived: each took a lease.
     let Some(last) = last else {
+        if has_silent_deaths {
+            return None;
+        }
         return Some(since.saturating_add(nanoseconds(lease_ms).saturating_mul(max_attempts)));
     };
     // Without its number the last recorded attempt may be the last of all: others may never have arrived.
     let missing = last.attempt.map_or(0, |attempt| max_attempts.saturating_sub(attempt));
+    if has_silent_deaths && (missing > 0 || pair.context.last_heard(last.client) <= dead.span.ret) {
+        return None;
+    }
     let nacked = pair
         .settles_of(last)
         .filter(|settle| matches!(settle.kind, SettleKind::Nack(NackTo::Retry | NackTo::Release)) && settle.may_hold());

@@ -6,7 +6,8 @@
 use super::Rule;
 use crate::finding::{Found, Sink};
 use crate::lease::certainly_overlap;
-use crate::pair::{Case, Pair};
+use crate::operation::Settle;
+use crate::pair::{Case, Pair, names};
 
 /// Judges one message.
 pub(crate) fn judge(case: &Case<'_>, sink: &mut Sink) {
@@ -32,7 +33,8 @@ fn judge_pair(pair: &Pair<'_>, sink: &mut Sink) {
                 None => is_judged = false,
                 Some(true) => {
                     let text = "Two deliveries held it at the same time: the second began in the lease of the first.";
-                    let settles = pair.settles_of(one).chain(pair.settles_of(two)).map(|settle| settle.at);
+                    let named = |settle: &&Settle| names(settle, one) || names(settle, two);
+                    let settles = pair.settles.iter().copied().filter(named).map(|settle| settle.at);
                     let found = Found::new(Rule::DoubleLease, text.to_owned()).of(pair.msg).on(pair.path);
                     sink.found(found.by([one.at, two.at]).by(settles));
                 }

@@ -5,18 +5,17 @@
 
 use super::Rule;
 use crate::finding::{Found, Sink};
-use crate::lease::{LeaseEnd, lease_end};
+use crate::lease::{LeaseEnd, is_behind_failed, lease_end, may_be_over};
 use crate::operation::{Cause, Delivery, NackTo, OperateKind, SettleKind};
 use crate::pair::{Case, Pair};
 
 /// Judges one message.
 pub(crate) fn judge(case: &Case<'_>, sink: &mut Sink) {
-    let key = case.key();
     for pair in case.pairs.iter().filter(|pair| pair.is_one) {
         for delivery in &pair.deliveries {
             match delivery.cause {
                 None | Some(Cause::First) => {}
-                Some(cause) => judge_cause(pair, delivery, cause, key, sink),
+                Some(cause) => judge_cause(pair, delivery, cause, sink),
             }
         }
     }
@@ -29,7 +28,7 @@ enum Answer {
     NotKnown,
 }
 
-fn judge_cause(pair: &Pair<'_>, delivery: &Delivery, cause: Cause, key: Option<u64>, sink: &mut Sink) {
+fn judge_cause(pair: &Pair<'_>, delivery: &Delivery, cause: Cause, sink: &mut Sink) {
     let answer = match cause {
         Cause::First => Answer::May,
         Cause::LeaseExpired => lease_expired(pair, delivery),
@@ -44,7 +43,7 @@ fn judge_cause(pair: &Pair<'_>, delivery: &Delivery, cause: Cause, key: Option<u
         }
         Cause::Redriven => operated(pair, delivery, OperateKind::Redrive, "Nobody redrove it."),
         Cause::Replayed => operated(pair, delivery, OperateKind::Replay, "Nobody moved the path back."),
-        Cause::Released => released(pair, delivery, key),
+        Cause::Released => released(pair, delivery),
         Cause::ConsumerLost => consumer_lost(pair, delivery),
     };
     match answer {
@@ -95,34 +94,51 @@ fn operated(pair: &Pair<'_>, delivery: &Delivery, kind: OperateKind, why: &'stat
     if acts.any(|operate| operate.span.may_precede(&delivery.span)) { Answer::May } else { Answer::False(why) }
 }
 
-fn released(pair: &Pair<'_>, delivery: &Delivery, key: Option<u64>) -> Answer {
-    let followed = pair.followed(delivery);
+fn released(pair: &Pair<'_>, delivery: &Delivery) -> Answer {
+    let followed = certainly_followed(pair, delivery);
     let is_given_back = pair.settles.iter().any(|settle| {
         settle.kind == SettleKind::Nack(NackTo::Release)
             && settle.may_hold()
             && settle.span.may_precede(&delivery.span)
             && (settle.delivery_id.is_none() || settle.delivery_id == delivery.prev || delivery.prev.is_none())
     });
-    if is_given_back || is_gone(pair, followed, delivery, &[OperateKind::Leave, OperateKind::Revoke]) {
+    let is_gone = is_gone(pair, followed, delivery, &[OperateKind::Leave, OperateKind::Revoke]);
+    // What a broker holds back at a resume, because too little of its lease is left to be sent again, is given back.
+    if is_given_back || is_gone || has_fault_since(pair, delivery) {
         return Answer::May;
     }
-    // What never arrived came to nobody knows whom, with nobody knows what.
-    let Some(followed) = followed else { return Answer::NotKnown };
-    let is_behind_failed = key.is_some_and(|key| pair.context.has_failed_before(key, followed));
-    if is_behind_failed {
+    let before = followed.or_else(|| pair.latest_before(delivery).filter(|_| delivery.prev.is_none()));
+    if before.is_some_and(|before| is_behind_failed(pair, before)) {
         return Answer::May;
     }
-    Answer::False("Nobody gave it back or left, and no earlier message of its key failed in the same Deliver.")
+    // What never arrived came to nobody knows whom, with nobody knows what, once the lease before it had ended.
+    let may_be_of_unseen = followed.is_none() && before.is_none_or(|before| may_be_over(pair, before, delivery));
+    if may_be_of_unseen {
+        return Answer::NotKnown;
+    }
+    Answer::False(
+        "Nobody gave it back or left, nothing was made to fail, and no earlier message of its key failed in the same Deliver.",
+    )
 }
 
 fn consumer_lost(pair: &Pair<'_>, delivery: &Delivery) -> Answer {
-    let followed = pair.followed(delivery);
-    let since = followed.or_else(|| pair.latest_before(delivery)).map_or(0, |followed| followed.span.call);
-    let is_fault = pair.context.has_fault_between(since, delivery.span.ret);
-    if is_fault || is_gone(pair, followed, delivery, &[OperateKind::Leave]) {
+    if has_fault_since(pair, delivery)
+        || is_gone(pair, certainly_followed(pair, delivery), delivery, &[OperateKind::Leave])
+    {
         return Answer::May;
     }
     Answer::False("No consumer left, and nothing was made to fail meanwhile.")
+}
+
+/// Whether something was made to fail since the delivery before.
+fn has_fault_since(pair: &Pair<'_>, delivery: &Delivery) -> bool {
+    let since = pair.followed(delivery).or_else(|| pair.latest_before(delivery)).map_or(0, |before| before.span.call);
+    pair.context.has_fault_between(since, delivery.span.ret)
+}
+
+/// The delivery before this one, unless one that never arrived may lie between.
+fn certainly_followed<'a>(pair: &Pair<'a>, delivery: &Delivery) -> Option<&'a Delivery> {
+    if pair.may_follow_unseen(delivery) { None } else { pair.followed(delivery) }
 }
 
 /// Whether the consumer that held it, or any if that is not known, left or lost it before this delivery.

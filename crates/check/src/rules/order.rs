@@ -11,10 +11,9 @@
 //! P8: a later message of a key never overtakes an unsettled earlier one, also through redelivery.
 
 use super::Rule;
-use crate::context::{Context, nanoseconds};
 use crate::finding::{Found, Sink};
 use crate::location::Location;
-use crate::operation::{Delivery, MsgId, Name, OperateKind, Outcome, Position, Publish, Settle, is_brought_back};
+use crate::operation::{Delivery, MsgId, Name, Outcome, Position, Settle};
 use crate::pair::{Case, Pair};
 use crate::span::{NEVER, Span};
 
@@ -87,7 +86,7 @@ impl<'c, 'a> Member<'c, 'a> {
 }
 
 /// Judges the messages of one key on one path, in one partition where partitions are known.
-pub(crate) fn judge(context: &Context, path: Name, mut members: Vec<Member<'_, '_>>, sink: &mut Sink) {
+pub(crate) fn judge(path: Name, mut members: Vec<Member<'_, '_>>, sink: &mut Sink) {
     let by_index = members.iter().all(|member| member.publish.is_some_and(|publish| publish.commit.is_some()));
     members.sort_by_key(|member| {
         let publish =
@@ -107,7 +106,7 @@ pub(crate) fn judge(context: &Context, path: Name, mut members: Vec<Member<'_, '
         let overtaken = later.pair.deliveries.iter().find_map(|delivery| {
             let earlier = (0..index).rev().take_while(|earlier| latest[*earlier].is_after(&delivery.span));
             earlier.map(|earlier| &members[earlier]).find_map(|earlier| {
-                let event = overtaken_event(context, earlier, later, delivery)?;
+                let event = overtaken_event(earlier, later, delivery)?;
                 Some((delivery, earlier, event))
             })
         });
@@ -124,12 +123,7 @@ pub(crate) fn judge(context: &Context, path: Name, mut members: Vec<Member<'_, '
 }
 
 /// What of the earlier message certainly came after a delivery of the later one, if nothing lets that pass.
-fn overtaken_event(
-    context: &Context,
-    earlier: &Member<'_, '_>,
-    later: &Member<'_, '_>,
-    delivery: &Delivery,
-) -> Option<Location> {
+fn overtaken_event(earlier: &Member<'_, '_>, later: &Member<'_, '_>, delivery: &Delivery) -> Option<Location> {
     if !is_certainly_earlier(earlier, later) {
         return None;
     }
@@ -142,7 +136,7 @@ fn overtaken_event(
         .settles
         .iter()
         .any(|settle| (settle.may_ack() || settle.may_kill()) && settle.span.may_precede(&delivery.span));
-    let lets_pass = is_together || is_done || is_back(context, pair, delivery) || is_delayed(earlier.case, delivery);
+    let lets_pass = is_together || is_done || is_back(pair, delivery) || is_delayed(earlier.case, pair, delivery);
     (!lets_pass).then_some(at)
 }
 
@@ -158,25 +152,20 @@ fn is_certainly_earlier(earlier: &Member<'_, '_>, later: &Member<'_, '_>) -> boo
     }
 }
 
-/// Whether the pair was brought back by an operator, and not certainly before the delivery.
-fn is_back(context: &Context, pair: &Pair<'_>, delivery: &Delivery) -> bool {
+/// Whether the pair was brought back by an operator, or may have been, and not certainly before the delivery.
+fn is_back(pair: &Pair<'_>, delivery: &Delivery) -> bool {
     let delivered = pair
         .deliveries
         .iter()
-        .any(|other| is_brought_back(other.cause) && !other.span.certainly_before(&delivery.span));
-    delivered
-        || [OperateKind::Redrive, OperateKind::Replay].into_iter().any(|kind| {
-            context.operates(kind, pair.path, pair.msg).any(|operate| !operate.span.certainly_before(&delivery.span))
-        })
+        .any(|other| !other.span.certainly_before(&delivery.span) && pair.may_be_brought_back(other));
+    delivered || pair.has_return(|operate| !operate.certainly_before(&delivery.span))
 }
 
-/// Whether it was published with a delay that may not have run out before the delivery.
-fn is_delayed(case: &Case<'_>, delivery: &Delivery) -> bool {
-    let runs_out = |publish: &&Publish| publish.span.ret.saturating_add(nanoseconds(publish.delay_ms));
-    case.publishes
-        .iter()
-        .filter(|publish| publish.delay_ms > 0 && publish.outcome != Outcome::Refused)
-        .any(|publish| runs_out(publish) >= delivery.span.call)
+/// Whether it was published with a delay and not delivered before. It joins its key's order when the path comes to it, in the
+/// turn of what is due, and that may be long after its delay has run out: nobody outside can tell.
+fn is_delayed(case: &Case<'_>, pair: &Pair<'_>, delivery: &Delivery) -> bool {
+    case.publishes.iter().any(|publish| publish.delay_ms > 0 && publish.outcome != Outcome::Refused)
+        && !pair.deliveries.iter().any(|other| other.span.certainly_before(&delivery.span))
 }
 
 fn ok_settles<'p, 'a>(pair: &'p Pair<'a>) -> impl Iterator<Item = &'a Settle> + 'p {

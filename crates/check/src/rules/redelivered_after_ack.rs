@@ -2,14 +2,15 @@
 //!
 //! Explained if this delivery, or one of the pair that may lie between the ack and it, was redriven or replayed; with the
 //! contract `narad` also if it overlaps the window of a fault. A redelivery that an operator asked for may be granted and
-//! never arrive; then the next one says another cause, and names it as `prev`.
+//! never arrive; then the next one says another cause, and names it as `prev`. Where a broker gives no causes, an operator's act
+//! that may lie between explains it.
 //!
 //! # Source
 //! P6: settled is final.
 
 use super::Rule;
 use crate::finding::{Found, Sink};
-use crate::operation::{Delivery, OperateKind, Settle, is_brought_back};
+use crate::operation::{Delivery, Settle, is_brought_back};
 use crate::pair::{Case, Pair};
 
 /// Judges one message.
@@ -65,7 +66,7 @@ fn explanation(pair: &Pair<'_>, ack: &Settle, delivery: &Delivery) -> Option<Exp
         return Some(Explanation { text, is_fault: false });
     }
     if is_perhaps_brought_back(pair, ack, delivery) {
-        let text = "an operator brought it back, and the delivery that says so never arrived".to_owned();
+        let text = "an operator may have brought it back, and no delivery that arrived says so".to_owned();
         return Some(Explanation { text, is_fault: false });
     }
     let fault = pair.context.excuse(pair.path, &delivery.span)?;
@@ -73,16 +74,12 @@ fn explanation(pair: &Pair<'_>, ack: &Settle, delivery: &Delivery) -> Option<Exp
     Some(Explanation { text, is_fault: true })
 }
 
-/// Whether it follows a delivery that was granted and never arrived, after an operator may have brought the pair back.
+/// Whether an operator may have brought the pair back between an ack and a delivery, without a record that says so: by a
+/// delivery that never arrived, or because the broker gives no causes.
 fn is_perhaps_brought_back(pair: &Pair<'_>, ack: &Settle, delivery: &Delivery) -> bool {
-    let follows_unrecorded = pair.deliveries.iter().any(|between| {
+    let hides_return = pair.deliveries.iter().any(|between| {
         let is_between = ack.span.may_precede(&between.span) && between.span.may_precede(&delivery.span);
-        is_between && between.prev.is_some() && pair.previous(between).is_none()
+        is_between && pair.hides_return(between)
     });
-    follows_unrecorded
-        && [OperateKind::Redrive, OperateKind::Replay].into_iter().any(|kind| {
-            pair.context
-                .operates(kind, pair.path, pair.msg)
-                .any(|operate| ack.span.may_precede(&operate.span) && operate.span.may_precede(&delivery.span))
-        })
+    hides_return && pair.has_return(|operate| ack.span.may_precede(operate) && operate.may_precede(&delivery.span))
 }

@@ -6,7 +6,7 @@
 //! # Source
 //! P10: sequences never go back, and none is given twice.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 
 use hashbrown::HashMap;
 use roaring::RoaringTreemap;
@@ -15,6 +15,7 @@ use super::Rule;
 use crate::finding::{Found, Sink};
 use crate::location::Location;
 use crate::operation::{MsgId, Name, Publish};
+use crate::recent::partition_from_end;
 use crate::span::Span;
 
 /// A place in a topic: topic, partition, sequence.
@@ -37,8 +38,8 @@ struct Partition {
     taken: RoaringTreemap,
     /// In time: each answer with a sequence above all before it.
     steps: VecDeque<Step>,
-    /// By index: the lowest and highest sequence answered with it.
-    by_commit: BTreeMap<u64, (Step, Step)>,
+    /// By index, then by sequence.
+    by_commit: VecDeque<Step>,
     /// The highest index that was left out of it.
     forgotten: Option<u64>,
 }
@@ -92,7 +93,7 @@ impl Partition {
     }
 
     fn against_time(&self, step: &Step) -> Option<(Step, Step)> {
-        let earlier = self.steps.partition_point(|known| known.span.ret < step.span.call);
+        let earlier = partition_from_end(&self.steps, |known| known.span.ret < step.span.call);
         let higher = self.steps.range(..earlier).rev().take_while(|known| known.seq > step.seq);
         let before = higher.copied().find(|known| known.span.certainly_before(&step.span))?;
         Some((before, *step))
@@ -100,11 +101,14 @@ impl Partition {
 
     fn against_index(&self, step: &Step) -> Option<(Step, Step)> {
         let commit = step.span.commit?;
-        let below = self.by_commit.range(..commit).next_back().map(|(_, (_, highest))| *highest);
+        // Of each index the one next to it: the highest sequence below, the lowest above.
+        let start = partition_from_end(&self.by_commit, |known| known.span.commit < Some(commit));
+        let below = start.checked_sub(1).map(|below| self.by_commit[below]);
         if let Some(below) = below.filter(|below| below.seq > step.seq && below.span.certainly_before(&step.span)) {
             return Some((below, *step));
         }
-        let above = self.by_commit.range(commit.saturating_add(1)..).next().map(|(_, (lowest, _))| *lowest);
+        let end = partition_from_end(&self.by_commit, |known| known.span.commit <= Some(commit));
+        let above = self.by_commit.get(end).copied();
         let above = above.filter(|above| above.seq < step.seq && step.span.certainly_before(&above.span))?;
         Some((*step, above))
     }
@@ -117,24 +121,22 @@ impl Partition {
                 self.forgotten = self.forgotten.or(Some(0));
             }
         }
-        let Some(commit) = step.span.commit else { return };
-        let (lowest, highest) = self.by_commit.entry(commit).or_insert((step, step));
-        if step.seq < lowest.seq {
-            *lowest = step;
+        if step.span.commit.is_none() {
+            return;
         }
-        if step.seq > highest.seq {
-            *highest = step;
-        }
+        let place = (step.span.commit, step.seq);
+        let index = partition_from_end(&self.by_commit, |known| (known.span.commit, known.seq) < place);
+        self.by_commit.insert(index, step);
         if self.by_commit.len() > kept
-            && let Some((first, _)) = self.by_commit.pop_first()
+            && let Some(first) = self.by_commit.pop_front()
         {
-            self.forgotten = self.forgotten.max(Some(first));
+            self.forgotten = self.forgotten.max(first.span.commit);
         }
     }
 }
 
 /// So many publishes of a partition are kept: more than can be in flight together.
-const KEPT: usize = 65_536;
+const KEPT: usize = 32_768;
 
 /// Two messages at one place.
 pub(crate) fn shared(place: Place, earlier: (MsgId, Location), later: (MsgId, Location)) -> Found {

@@ -96,7 +96,7 @@ fn settle_took_effect(pair: &Pair<'_>, settle: &Settle) -> Option<bool> {
             let came_again = pair.deliveries.iter().any(|delivery| {
                 settle.may_ack()
                     && settle.span.certainly_before(&delivery.span)
-                    && !crate::operation::is_brought_back(delivery.cause)
+                    && !pair.may_be_brought_back(delivery)
                     && pair.settles_of(delivery).any(|later| later.is_ok_ack())
             });
             came_again.then_some(false)

@@ -10,7 +10,7 @@ use super::Rule;
 use crate::context::Field;
 use crate::finding::{Found, Sink};
 use crate::location::Location;
-use crate::operation::{Cause, Delivery};
+use crate::operation::{Cause, Delivery, OperateKind};
 use crate::pair::{Case, Pair};
 
 /// Judges one message.
@@ -75,6 +75,12 @@ fn wrong_previous(
     };
     if delivery.span.certainly_before(&previous.span) {
         return Some(("A delivery names a later one as the one it follows.", Some(previous.at)));
+    }
+    // A dead letter that is redriven follows the delivery that it died by, though the message was replayed meanwhile.
+    if delivery.cause == Some(Cause::Redriven)
+        && pair.context.operates(OperateKind::Replay, pair.path, pair.msg).next().is_some()
+    {
+        return None;
     }
     let between = pair.deliveries.iter().find(|other| {
         other.at != delivery.at

@@ -3,7 +3,9 @@
 use super::{Answer, find_order};
 use crate::context::Context;
 use crate::location::Location;
-use crate::operation::{Cause, Delivery, NackTo, Operation, Outcome, Publish, Settle, SettleKind};
+use crate::operation::{
+    Cause, Delivery, NackTo, Operate, OperateKind, Operation, Outcome, Publish, Settle, SettleKind,
+};
 use crate::pair::Case;
 use crate::span::{NEVER, Span, Timed};
 
@@ -82,10 +84,23 @@ fn operations(random: &mut Random) -> Vec<Operation> {
             _ => Outcome::Ok,
         };
         let delivery_id = (random.below(5) > 0).then(|| 1 + random.below(deliveries));
-        let settle = Settle { span, outcome, kind, path: PATH, delivery_id, txn: None, at: place() };
+        let settle = Settle { span, outcome, kind, path: PATH, client: 2, delivery_id, txn: None, at: place() };
         operations.push(Operation::Settle(settle));
     }
     operations
+}
+
+/// In every second case an operator redrove the path at some time; no delivery says that it comes from that.
+fn redrive(random: &mut Random) -> Option<Operate> {
+    (random.below(2) == 0).then(|| Operate {
+        span: span(random, false),
+        outcome: Outcome::Unknown,
+        kind: OperateKind::Redrive,
+        path: Some(PATH),
+        msg: None,
+        client: None,
+        at: Location::new(0, 99),
+    })
 }
 
 /// Where a pair is, told as plainly as can be.
@@ -100,10 +115,10 @@ struct Plain {
 }
 
 /// Whether any order of any choice of the operations is allowed.
-fn has_order(operations: &[Operation]) -> bool {
+fn has_order(operations: &[Operation], redrive: Option<&Operate>) -> bool {
     let relevant: Vec<&Operation> = operations.iter().filter(|one| counts(one)).collect();
     let start = Plain { is_stored: false, held_by: None, is_acked: false, is_dead: false, taken: Vec::new() };
-    extend_order(&relevant, &mut vec![false; relevant.len()], &start)
+    extend_order(&relevant, &mut vec![false; relevant.len()], &start, redrive)
 }
 
 fn counts(operation: &Operation) -> bool {
@@ -123,7 +138,7 @@ fn may_be_left_out(operation: &Operation) -> bool {
     }
 }
 
-fn extend_order(all: &[&Operation], done: &mut Vec<bool>, state: &Plain) -> bool {
+fn extend_order(all: &[&Operation], done: &mut Vec<bool>, state: &Plain, redrive: Option<&Operate>) -> bool {
     if (0..all.len()).all(|index| done[index] || may_be_left_out(all[index])) {
         return true;
     }
@@ -137,9 +152,9 @@ fn extend_order(all: &[&Operation], done: &mut Vec<bool>, state: &Plain) -> bool
         if done[index] || is_blocked {
             continue;
         }
-        if let Some(next) = after(all, all[index], state) {
+        if let Some(next) = after(all, all[index], state, redrive) {
             done[index] = true;
-            let found = extend_order(all, done, &next);
+            let found = extend_order(all, done, &next, redrive);
             done[index] = false;
             if found {
                 return true;
@@ -149,13 +164,15 @@ fn extend_order(all: &[&Operation], done: &mut Vec<bool>, state: &Plain) -> bool
     false
 }
 
-fn after(all: &[&Operation], operation: &Operation, state: &Plain) -> Option<Plain> {
+fn after(all: &[&Operation], operation: &Operation, state: &Plain, redrive: Option<&Operate>) -> Option<Plain> {
     let mut next = state.clone();
     match operation {
         Operation::Publish(_) => next.is_stored = true,
         Operation::Delivery(delivery) => {
             let is_over = state.is_acked || state.is_dead;
-            if !state.is_stored || (is_over && delivery.cause != Some(Cause::Redriven)) {
+            let may_be_back = delivery.cause == Some(Cause::Redriven)
+                || redrive.is_some_and(|redrive| !delivery.span.certainly_before(&redrive.span));
+            if !state.is_stored || (is_over && !may_be_back) {
                 return None;
             }
             (next.held_by, next.is_acked, next.is_dead) = (delivery.id, false, false);
@@ -191,16 +208,18 @@ fn after(all: &[&Operation], operation: &Operation, state: &Plain) -> Option<Pla
 
 #[test]
 fn the_search_agrees_with_trying_every_order() {
-    let context = Context::default();
     let cases = std::env::var("MORTARMQ_CASES").ok().and_then(|text| text.parse().ok()).unwrap_or(20_000);
     let mut counts = [0_u64; 2];
     for seed in 0..cases {
         let mut random = Random(seed);
         let mut operations = operations(&mut random);
         operations.sort_by_key(|one| one.span().moment());
+        let redrive = redrive(&mut random);
+        let mut context = Context::default();
+        redrive.iter().for_each(|redrive| context.add_operate(redrive.clone()));
         let case = Case::new(&context, 0, &operations);
         let pair = &case.pairs[0];
-        let expected = if has_order(&operations) { Answer::Order } else { Answer::NoOrder };
+        let expected = if has_order(&operations, redrive.as_ref()) { Answer::Order } else { Answer::NoOrder };
         let answer = find_order(pair, &case.publishes, u64::MAX);
         assert_eq!(answer, expected, "seed {seed}: {operations:#?}");
         counts[usize::from(answer == Answer::Order)] += 1;

@@ -23,6 +23,8 @@ pub(crate) struct Shape {
     pub(crate) steps: u64,
     /// Whether operators redrive and replay, consumers leave, and nodes are killed.
     pub(crate) has_events: bool,
+    /// Whether consumers die without a word, and are never heard of again.
+    pub(crate) has_deaths: bool,
 }
 
 /// A history that keeps the contract.
@@ -95,6 +97,8 @@ struct Broker {
     open_publishes: Vec<(Option<usize>, Map<String, Value>)>,
     names: u64,
     leavers: u64,
+    /// How often each consumer died: its successor has another name.
+    lives: [u64; 3],
 }
 
 impl Broker {
@@ -117,6 +121,7 @@ impl Broker {
             open_publishes: Vec::new(),
             names: 0,
             leavers: 0,
+            lives: [0; 3],
         }
     }
 
@@ -128,7 +133,9 @@ impl Broker {
             24..55 => self.deliver(),
             55..90 => self.settle(),
             90..93 => self.scrape(),
-            93..95 => self.now += LEASE_MS * MILLISECOND / 2,
+            93 => self.now += LEASE_MS * MILLISECOND / 2,
+            94 => self.send_again(),
+            95 if shape.has_deaths => self.bury(),
             _ if !shape.has_events => {}
             95 => self.kill(),
             96 => self.leave(),
@@ -270,7 +277,7 @@ impl Broker {
         let ready: Vec<usize> =
             (0..self.paths[name].pairs.len()).filter(|index| self.is_deliverable(name, *index)).collect();
         let Some(first) = self.random.pick(&ready).copied() else { return };
-        let client = format!("c{}", self.random.below(3));
+        let client = self.consumer();
         let (call, ret) = self.call(0);
         let deliver = self.next_commit();
         // A connection that breaks loses the rest of what one Deliver gave, never something before what arrived.
@@ -283,6 +290,42 @@ impl Broker {
             self.give(name, next, &client, (call, ret), deliver, arrives);
             last = next;
         }
+    }
+
+    /// One of three.
+    fn consumer(&mut self) -> String {
+        let number = self.random.below(3);
+        match self.lives[number as usize] {
+            0 => format!("c{number}"),
+            life => format!("c{number}-{life}"),
+        }
+    }
+
+    /// A connection breaks and its session is resumed: what it holds is sent again, unchanged.
+    fn send_again(&mut self) {
+        let now = self.now;
+        let held = self.paths.iter().flat_map(|(name, path)| path.pairs.iter().map(move |pair| (*name, pair)));
+        let held: Vec<(&str, u64)> = held
+            .filter_map(|(name, pair)| match pair.state {
+                State::Leased { id, arrived: Some(arrived), .. } if arrived < now => Some((name, id)),
+                _ => None,
+            })
+            .collect();
+        let Some((name, id)) = self.random.pick(&held).copied() else { return };
+        let (_, ret) = self.call(0);
+        let is_it =
+            |record: &&Value| record["op"] == "deliver" && record["path"] == name && record["delivery_id"] == id;
+        let mut again = self.records.iter().find(is_it).expect("it arrived").clone();
+        again["ret"] = json!(ret);
+        self.records.push(again);
+    }
+
+    /// A consumer is gone, and nobody writes it down; its session ends.
+    fn bury(&mut self) {
+        let client = self.consumer();
+        let number = client.as_bytes()[1] - b'0';
+        self.lives[usize::from(number)] += 1;
+        self.end_leases(&client, "consumer_lost");
     }
 
     fn is_deliverable(&self, name: &str, index: usize) -> bool {
@@ -656,13 +699,14 @@ impl Broker {
                 let call = self.now;
                 let deliver = self.next_commit();
                 let arrives = !self.random.percent(3);
-                self.give(name, index, "c0", (call, call + MILLISECOND), deliver, arrives);
+                let client = self.consumer();
+                self.give(name, index, &client, (call, call + MILLISECOND), deliver, arrives);
                 let State::Leased { id, arrived: Some(_), .. } = self.paths[name].pairs[index].state else { continue };
                 self.now += 5 * MILLISECOND;
                 let commit = self.next_commit();
                 self.apply(name, index, "ack");
                 let msg = self.messages[self.paths[name].pairs[index].message].id.clone();
-                self.records.push(json!({"op":"ack","client":"c0","path":name,"msg":msg,"delivery_id":id,
+                self.records.push(json!({"op":"ack","client":client,"path":name,"msg":msg,"delivery_id":id,
                     "call":self.now - MILLISECOND,"ret":self.now + MILLISECOND,"outcome":"ok","commit":commit,"epoch":self.epoch}));
             }
         }

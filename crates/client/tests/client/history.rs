@@ -94,6 +94,7 @@ async fn publishes_are_recorded_with_what_became_of_them() {
     assert_eq!(fields(lost, identity), fields(repeated, identity));
     let batched = of(&records, "publish", "m4")[0];
     assert_eq!(number(batched, "producer_seq"), 4, "the refused one used up no number; it is the second of its batch");
+    assert_eq!(number(batched, "seq"), 4, "and has the answer of the second");
     let never = of(&records, "publish", "m5")[0];
     assert_eq!(fields(never, ["outcome", "ret"]), [&Value::from("unknown"), &Value::Null]);
 }
@@ -124,7 +125,11 @@ async fn deliveries_settles_and_leaves_are_recorded_as_they_happened() {
     let expected = serde_json::json!(["orders/billing", null, 0, 2, 2, 1, "first", null, 30_000]);
     let names = ["path", "key", "partition", "seq", "delivery_id", "attempt", "cause", "prev", "lease_ms"];
     assert_eq!(Value::from(fields(first, names).map(Value::clone).to_vec()), expected);
-    assert!(number(first, "call") >= asked, "a pull tells when it asked");
+    // A pull asks once for all that it brings.
+    assert!(number(first, "call") >= asked && number(first, "call") < number(first, "ret"), "it tells when it asked");
+    let of_first_pull = ["m1", "m2", "m3", "m4"].map(|msg| number(of(&records, "deliver", msg)[0], "call"));
+    assert_eq!(of_first_pull, [number(first, "call"); 4]);
+    assert_eq!(of(&records, "extend", "m1")[0]["lease_ms"], 30_000, "as long as it is from now on");
     assert!(number(second, "call") > number(first, "ret"));
     assert_eq!(fields(second, ["cause", "prev"]), [&Value::from("nacked"), &Value::from(2)]);
     assert_eq!(number(second, "delivery_id"), again[0].delivery_id.get());

@@ -9,14 +9,14 @@ use crate::record::{PathInfo, Publish, Record, Run};
 use crate::words::Outcome;
 
 /// `meta`: the run, with one lease for all its paths.
-pub(super) fn meta(raw: Raw<'_>) -> Record<'_> {
+pub(super) fn meta<'a>(raw: &mut Raw<'a>) -> Record<'a> {
     let lease_ms = raw.visibility_timeout_ms;
-    let paths = match raw.paths {
+    let paths = match raw.paths.take() {
         Some(RawPaths::Narad(topics)) => paths(topics, lease_ms),
         Some(RawPaths::Ours(list)) => list.into_iter().map(path_info).collect(),
         None => Vec::new(),
     };
-    Record::Run(Run { v: VERSION, run: text(raw.run_id.or(raw.run)), lease_ms, paths })
+    Record::Run(Run { v: VERSION, run: text(raw.run_id.take().or(raw.run.take())), lease_ms, paths })
 }
 
 /// Each topic's paths: the topic itself, and its children, which have it as their source.
@@ -32,7 +32,7 @@ pub(super) fn paths<'a>(topics: Vec<(Text<'a>, Vec<Text<'a>>)>, lease_ms: Option
 }
 
 /// `produce`: its `path` is the topic.
-pub(super) fn produce(raw: Raw<'_>) -> Result<Record<'_>, Unreadable> {
+pub(super) fn produce<'a>(raw: &mut Raw<'a>) -> Result<Record<'a>, Unreadable> {
     let missing = |field| Unreadable::Missing { op: "produce", field };
     let outcome = match raw.status {
         _ if raw.ret.is_none() => Outcome::Unknown,
@@ -41,10 +41,10 @@ pub(super) fn produce(raw: Raw<'_>) -> Result<Record<'_>, Unreadable> {
         _ => Outcome::Unknown,
     };
     Ok(Record::Publish(Publish {
-        client: text(raw.client),
-        topic: text(raw.path.or(raw.topic)).ok_or(missing("path"))?,
-        msg: text(raw.msg).ok_or(missing("msg"))?,
-        key: text(raw.key),
+        client: text(raw.client.take()),
+        topic: text(raw.path.take().or(raw.topic.take())).ok_or(missing("path"))?,
+        msg: text(raw.msg.take()).ok_or(missing("msg"))?,
+        key: text(raw.key.take()),
         call: raw.call.ok_or(missing("call"))?,
         ret: raw.ret,
         outcome,
@@ -54,15 +54,15 @@ pub(super) fn produce(raw: Raw<'_>) -> Result<Record<'_>, Unreadable> {
         producer_seq: raw.producer_seq,
         delay_ms: raw.delay_ms,
         dedup: raw.dedup,
-        hash: text(raw.hash),
+        hash: text(raw.hash.take()),
         commit: raw.commit,
         epoch: raw.epoch,
-        txn: text(raw.txn),
+        txn: text(raw.txn.take()),
     }))
 }
 
 /// `ack`: only 204 says anything.
-pub(super) fn ack(raw: Raw<'_>) -> Result<Record<'_>, Unreadable> {
+pub(super) fn ack<'a>(raw: &mut Raw<'a>) -> Result<Record<'a>, Unreadable> {
     let outcome = if raw.ret.is_some() && raw.status == Some(204) { Outcome::Ok } else { Outcome::Unknown };
     Ok(Record::Ack(settle_with(raw, "ack", outcome)?))
 }

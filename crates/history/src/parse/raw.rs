@@ -9,7 +9,7 @@ use super::text::Text;
 
 /// Every field that any record has. One flat structure: an enum tagged by `op` would make serde keep each line aside
 /// first, and that costs more than all the rest.
-#[derive(Deserialize)]
+#[derive(Default, Deserialize)]
 pub(super) struct Raw<'a> {
     #[serde(borrow)]
     pub(super) op: Option<Text<'a>>,

@@ -185,6 +185,8 @@ fn group_stats() -> GroupStats {
         in_flight: 12,
         scheduled: 3,
         unreadable: 0,
+        oldest_ready_s: 0,
+        oldest_leased_s: 0,
         retries_by: BTreeMap::from([("nacked", 4)]),
         state: "active",
         partitions: vec![GroupPartitionStats { partition: 0, floor: 376, depth: 125 }],

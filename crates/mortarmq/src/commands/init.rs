@@ -10,12 +10,12 @@ use std::path::{Path, PathBuf};
 use self::certificates::{CA_FILE, CERTIFICATE_FILE, KEY_FILE};
 use crate::errors::Failure;
 use crate::output::shell_word;
-use crate::tokens::{Drawn, GrantLine, draw};
+use crate::tokens::{Drawn, DrawnUser, GrantLine, draw, draw_user};
 
-/// Write a configuration with two fresh tokens and a certificate
+/// Write a configuration with two fresh tokens, a user and a certificate
 ///
-/// One token may do everything, the other publish, consume and create topics. They are shown once; the file has their
-/// digests only. Beside it come a CA, a certificate that it issued and its key, valid for ten years. Only their owner may read
+/// One token may do everything, the other publish, consume and create topics. The user may do everything with a password, over
+/// HTTP. All three are shown once; the file has their digests only. Beside it come a CA, a certificate that it issued and its key, valid for ten years. Only their owner may read
 /// what is secret.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -33,11 +33,12 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let actions = ["produce", "consume", "create"];
     let grants = actions.into_iter().filter_map(|action| GrantLine::on(action, &everything)).collect();
     let (admin, app) = (draw("admin", vec![GrantLine::admin()])?, draw("app", grants)?);
+    let user = draw_user(USER, vec![GrantLine::admin()])?;
     let names = certificates::names(&args.names)?;
     let made = certificates::make(&names)?;
     let paths = Paths::beside(&args.file)?;
     write_all(&[
-        (&args.file, &configuration(&admin, &app, &paths)?, SECRET),
+        (&args.file, &configuration([&admin, &app], &user, &paths)?, SECRET),
         (&paths.ca, &made.ca, PUBLIC),
         (&paths.certificate, &made.certificate, PUBLIC),
         (&paths.key, &made.key, SECRET),
@@ -46,9 +47,10 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         "wrote   {file}, and beside it {CA_FILE}, {CERTIFICATE_FILE}, {KEY_FILE}\n\
          admin   {admin}   (everything)\n\
          app     {app}   (publish, consume and create topics)\n\
+         user    {USER} {password}   (everything, over HTTP: curl --cacert {CA_FILE} --user {USER})\n\
          names   {names}   (of the certificate; more: --name HOST_OR_IP)\n\
          \n\
-         The tokens are shown this once; the file has their digests only. Give {CA_FILE} to whoever connects;\n\
+         Tokens and password are shown this once; the file has their digests only. Give {CA_FILE} to whoever connects;\n\
          {KEY_FILE} is the broker's alone.\n\
          \n\
          \x20 mortarmq serve --config {config}\n\
@@ -58,6 +60,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         file = args.file.display(),
         admin = admin.token,
         app = app.token,
+        password = user.password,
         names = names.join(", "),
         config = shell_word(&args.file),
         ca = shell_word(&paths.ca),
@@ -116,7 +119,7 @@ fn cannot_write(path: &Path, error: &std::io::Error) -> Failure {
     Failure::local(format!("cannot write {}: {error}", path.display()), "give a file in a folder that you may write to")
 }
 
-fn configuration(admin: &Drawn, app: &Drawn, paths: &Paths) -> Result<String, Failure> {
+fn configuration(tokens: [&Drawn; 2], user: &DrawnUser, paths: &Paths) -> Result<String, Failure> {
     Ok(format!(
         "# A MortarMQ node. Check it: mortarmq config check FILE\n\
          # Every key, its default and its meaning: mortarmq serve --help\n\
@@ -138,11 +141,17 @@ fn configuration(admin: &Drawn, app: &Drawn, paths: &Paths) -> Result<String, Fa
          tokens = [\n\
          \x20 {admin},\n\
          \x20 {app},\n\
+         ]\n\
+         \n\
+         # Who may do what with a password, over HTTP. One more: mortarmq hash-password NAME --consume TOPIC\n\
+         users = [\n\
+         \x20 {user},\n\
          ]\n",
         certificate = quoted(&paths.certificate)?,
         key = quoted(&paths.key)?,
-        admin = admin.line.toml(),
-        app = app.line.toml(),
+        admin = tokens[0].line.toml(),
+        app = tokens[1].line.toml(),
+        user = user.line.toml(),
     ))
 }
 
@@ -155,5 +164,7 @@ fn quoted(path: &Path) -> Result<String, Failure> {
     Ok(serde_json::Value::from(text).to_string())
 }
 
+/// The user who may do everything.
+const USER: &str = "admin";
 const PUBLIC: u32 = 0o644;
 const SECRET: u32 = 0o600;

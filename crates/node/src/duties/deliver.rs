@@ -117,7 +117,7 @@ impl Node {
         let rules = path.settings.rules();
         let flight = path.settings.get(mortarmq_shard::Setting::MaxInFlight);
         let mut waiting = 0;
-        for (partition, found) in path.partitions.iter().zip(&topic.partitions) {
+        for (partition, found) in path.partitions_of(topic) {
             if flight != 0 && partition.in_flight() >= flight && !self.open.settled.contains(&id) {
                 continue;
             }
@@ -192,9 +192,7 @@ impl Node {
         let path = &self.shard.state().paths[&id];
         let (topic, now) = (path.topic, self.shard.state().time);
         let lagging: Vec<_> = path
-            .partitions
-            .iter()
-            .zip(&self.shard.state().topics[&topic].partitions)
+            .partitions_of(&self.shard.state().topics[&topic])
             .enumerate()
             .filter(|(_, (partition, found))| partition.position() < found.facts.base())
             .map(|(number, (partition, found))| (number, partition.position(), found.facts.base()))
@@ -229,7 +227,7 @@ impl Node {
 
     fn forget_caught_up(&mut self, id: PathId) {
         let Some(path) = self.shard.state().paths.get(&id) else { return };
-        for number in 0..path.partitions.len() {
+        for number in 0..self.shard.state().topics[&path.topic].partitions.len() {
             self.stretches.forget((id, Partition::from_index(number)));
         }
     }

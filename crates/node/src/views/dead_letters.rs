@@ -56,7 +56,7 @@ fn letter(path: Option<&Path>, message: PeekedMessage) -> DeadLetterView {
         found.map(|(_, value)| String::from_utf8_lossy(value).into_owned()).unwrap_or_default()
     };
     let seq = Seq::new(message.sequence);
-    let partition = path.and_then(|path| path.partitions.get(usize::from(message.partition)));
+    let partition = path.map(|path| &path.partitions[usize::from(message.partition)]);
     DeadLetterView {
         origin_path: header("mortarmq-dlq-path"),
         origin_partition: header("mortarmq-dlq-partition").parse().unwrap_or_default(),

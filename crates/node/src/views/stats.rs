@@ -83,6 +83,18 @@ pub struct GroupStats {
     pub scheduled: u64,
     /// Messages that are held because their record is damaged.
     pub unreadable: u64,
+    /// For how long the message that can be leased and has waited longest has done so; 0 without one.
+    ///
+    /// # Units
+    /// Seconds.
+    #[serde(skip)]
+    pub oldest_ready_s: u64,
+    /// For how long the message that was leased first of those that are leased has been; 0 without one.
+    ///
+    /// # Units
+    /// Seconds.
+    #[serde(skip)]
+    pub oldest_leased_s: u64,
     /// Deliveries after the first by cause; causes without any are left out.
     pub retries_by: BTreeMap<&'static str, u64>,
     /// `active` with members, else `empty`.
@@ -129,12 +141,10 @@ pub(crate) fn group_stats(state: &State, path: &Path) -> GroupStats {
     let topic = &state.topics[&path.topic];
     let books = state.books(path);
     let dropped =
-        |reason: DropReason| path.partitions.iter().map(|partition| partition.dropped_by(reason)).sum::<u64>();
-    let retries = |cause: Cause| path.partitions.iter().map(|partition| partition.retries_by(cause)).sum::<u64>();
+        |reason: DropReason| path.partitions.made().map(|(_, partition)| partition.dropped_by(reason)).sum::<u64>();
+    let retries = |cause: Cause| path.partitions.made().map(|(_, partition)| partition.retries_by(cause)).sum::<u64>();
     let partitions = path
-        .partitions
-        .iter()
-        .zip(&topic.partitions)
+        .partitions_of(topic)
         .enumerate()
         .map(|(number, (partition, found))| GroupPartitionStats {
             partition: u16::try_from(number).expect("at most 1024 partitions"),
@@ -154,14 +164,15 @@ pub(crate) fn group_stats(state: &State, path: &Path) -> GroupStats {
             .filter(|reason| dropped(**reason) > 0)
             .map(|reason| (reason.word(), dropped(*reason)))
             .collect(),
-        in_flight: path.partitions.iter().map(|partition| partition.in_flight()).sum(),
+        in_flight: path.partitions.made().map(|(_, partition)| partition.in_flight()).sum(),
         scheduled: path
-            .partitions
-            .iter()
-            .zip(&topic.partitions)
+            .partitions_of(topic)
             .map(|(partition, found)| partition.scheduled() + found.delayed(partition))
             .sum(),
-        unreadable: path.partitions.iter().map(|partition| partition.unreadable()).sum(),
+        unreadable: path.partitions.made().map(|(_, partition)| partition.unreadable()).sum(),
+        // The state has no clock of its own: whoever has tells them.
+        oldest_ready_s: 0,
+        oldest_leased_s: 0,
         retries_by: Cause::ALL
             .iter()
             .filter(|cause| **cause != Cause::First && retries(**cause) > 0)

@@ -14,6 +14,8 @@ pub(crate) struct Change {
     topic: Option<TopicIncarnation>,
     /// How many partitions the topic is to have.
     partitions: Option<u16>,
+    /// Whether it is a redrive, which may be told to come later.
+    is_redrive: bool,
 }
 
 /// Most partitions of a topic of these lives.
@@ -78,6 +80,12 @@ impl Life {
         )
     }
 
+    pub(crate) fn begin_redrive(&mut self, topic: TopicIncarnation, act: Act) -> Result<(), Crashed> {
+        let query = self.rig.begin_act(act)?;
+        self.changes.push(Change { query, topic: Some(topic), partitions: None, is_redrive: true });
+        Ok(())
+    }
+
     fn begin_change(
         &mut self,
         topic: Option<TopicIncarnation>,
@@ -85,7 +93,7 @@ impl Life {
         act: Act,
     ) -> Result<(), Crashed> {
         let query = self.rig.begin_act(act)?;
-        self.changes.push(Change { query, topic, partitions });
+        self.changes.push(Change { query, topic, partitions, is_redrive: false });
         Ok(())
     }
 
@@ -106,6 +114,7 @@ impl Life {
                     }
                 }
                 Err(failure) if is_overdue(&failure) => {}
+                Err(failure) if change.is_redrive && failure.code == ErrorCode::Backpressure => {}
                 // A topic that is deleted, and a group whose first join was not carried out, are not there; a topic that was
                 // made again or grew meanwhile has other partitions.
                 Err(failure) => {

@@ -2,7 +2,9 @@
 
 use mortarmq_node::{Answer, Failure, Request, Subscribe, Unsent};
 use mortarmq_shard::{SettleCode, SettleItem, SettleKind, StartPolicy};
-use mortarmq_types::{CommitIndex, ConnectionId, DeliveryId, MemberId, MonotonicTime, Position, TopicIncarnation};
+use mortarmq_types::{
+    Cause, CommitIndex, ConnectionId, DeliveryId, MemberId, MonotonicTime, Position, TopicIncarnation,
+};
 use mortarmq_wire::ErrorCode;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -82,6 +84,8 @@ impl Life {
             kept_at_join: BTreeMap::new(),
             acked: BTreeMap::new(),
             ack_sent: BTreeMap::new(),
+            dead_sent: BTreeMap::new(),
+            dead: BTreeSet::new(),
             deliveries: BTreeMap::new(),
         });
         self.record.members.insert(
@@ -140,7 +144,7 @@ impl Life {
                 ids.push(*self.random.pick(&all));
             }
         }
-        let kind = match self.random.below(12) {
+        let kind = match self.random.below(13) {
             0 => SettleKind::Nack { delay_ms: 0, error: "not now".to_owned() },
             1 => SettleKind::Nack {
                 delay_ms: u32::try_from(self.random.between(1, 2000)).expect("small"),
@@ -148,6 +152,7 @@ impl Life {
             },
             2 => SettleKind::Release,
             3 => SettleKind::Extend,
+            4 => SettleKind::DeadLetter { error: "never".to_owned() },
             _ => SettleKind::Ack,
         };
         self.settle(&subscription, &ids, &kind);
@@ -193,7 +198,7 @@ impl Life {
     /// Notes what is said before it is sent: whether it is answered or not, it may come true.
     fn say(&mut self, path: &PathName, id: DeliveryId, kind: &SettleKind) -> SettleSaid {
         let seen = self.record.seen.get_mut(&id).expect("a delivery that arrived");
-        let said_before = seen.said.ack || seen.said.nack || seen.said.release;
+        let said_before = seen.said.ack || seen.said.nack || seen.said.release || seen.said.dead;
         if seen.path == *path {
             let place = seen.place;
             match kind {
@@ -204,7 +209,10 @@ impl Life {
                 SettleKind::Nack { .. } => seen.said.nack = true,
                 SettleKind::Release => seen.said.release = true,
                 SettleKind::Extend => {}
-                SettleKind::DeadLetter { .. } => unreachable!("no message dies here"),
+                SettleKind::DeadLetter { .. } => {
+                    seen.said.dead = true;
+                    self.record.path_mut(path).dead_sent.entry(place).or_default().insert(id);
+                }
                 SettleKind::Hold { .. } | SettleKind::Resume => unreachable!("what only the broker says"),
             }
         }
@@ -431,7 +439,11 @@ impl Life {
                     let younger = path.deliveries[&seen.place].range(id.next()..).next();
                     assert_eq!(younger, None, "P5: {id} is acked, and its message was delivered again");
                     let path = self.record.path_mut(&said.path);
+                    assert!(!path.dead.contains(&(seen.place, id)), "P6: {id} is acked, and its message died by it");
                     path.acked.entry(seen.place).or_insert(Acked { by: id, at_ms: total_ms, commit_index });
+                    if seen.cause == Cause::Redriven {
+                        self.record.reach("redriven and acked");
+                    }
                 }
                 SettleKind::Extend => {
                     assert!(!acked_before, "P6: {id} is extended after its ack");
@@ -442,7 +454,14 @@ impl Life {
                     found.since_ms = found.since_ms.max(sent_ms);
                 }
                 // Once a later delivery is acked, only the repeat of what ended this one is answered so (rule 3).
-                SettleKind::DeadLetter { .. } => unreachable!("no message dies here"),
+                SettleKind::DeadLetter { .. } => {
+                    assert!(acked.is_none_or(|acked| acked.by > id), "P6: {id} died after {acked:?}");
+                    let is_redriven = seen.cause == Cause::Redriven;
+                    let path = self.record.path_mut(&said.path);
+                    if path.dead.insert((seen.place, id)) {
+                        self.record.reach(if is_redriven { "redriven and dead again" } else { "dead" });
+                    }
+                }
                 SettleKind::Hold { .. } | SettleKind::Resume => unreachable!("what only the broker says"),
                 SettleKind::Nack { .. } | SettleKind::Release => {
                     let is_repeat = said.said_before && acked.is_some_and(|acked| acked.by > id);

@@ -1,5 +1,5 @@
 //! The groups of a life: few of them, with small limits, so that all of them are met. None has a limit of attempts: every
-//! message is owed until it is acked. Messages that die have tests of their own.
+//! message is owed until it is acked, or until its consumer says that it is dead and nobody redrives it.
 
 use crate::random::Random;
 

@@ -179,9 +179,10 @@ impl Life {
             self.connect();
         }
         let connection = self.random_connection().expect("one was made if there was none");
-        match self.random.below(108) {
+        match self.random.below(111) {
             100..104 => self.publish_keyed(connection),
             104..108 => return self.change_something(),
+            108..111 => return self.redrive_some(),
             0..6 => self.declare(connection),
             6..24 => {
                 let count = self.random.between(1, 12);

@@ -45,6 +45,8 @@ pub(crate) struct TopicRecord {
     /// What is stored where, as far as anybody was told.
     pub(crate) messages: BTreeMap<Place, u64>,
     pub(crate) paths: BTreeMap<String, PathRecord>,
+    /// Whether an operator asked for a redrive of its dead letters, and how often the broker had started by then.
+    pub(crate) redriven_from: Option<u64>,
     /// The first message of each partition that is kept, as it was last seen.
     pub(crate) kept: BTreeMap<Partition, Seq>,
 }
@@ -82,6 +84,10 @@ pub(crate) struct PathRecord {
     pub(crate) kept_at_join: BTreeMap<Partition, Seq>,
     pub(crate) acked: BTreeMap<Place, Acked>,
     pub(crate) ack_sent: BTreeMap<Place, BTreeSet<DeliveryId>>,
+    /// Deliveries of which a consumer said that no attempt will do.
+    pub(crate) dead_sent: BTreeMap<Place, BTreeSet<DeliveryId>>,
+    /// Those of them that were confirmed.
+    pub(crate) dead: BTreeSet<(Place, DeliveryId)>,
     /// Deliveries of each message, in the order of their numbers.
     pub(crate) deliveries: BTreeMap<Place, BTreeSet<DeliveryId>>,
 }
@@ -106,6 +112,13 @@ pub(crate) struct MemberRecord {
     pub(crate) pulled: bool,
     /// What it certainly holds.
     pub(crate) holds: BTreeSet<DeliveryId>,
+}
+
+impl PathRecord {
+    /// Whether a message can be settled: acked, or dead for the time being.
+    pub(crate) fn can_be_settled(&self, place: &Place) -> bool {
+        self.ack_sent.contains_key(place) || self.dead_sent.contains_key(place)
+    }
 }
 
 impl Record {

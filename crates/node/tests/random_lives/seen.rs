@@ -32,6 +32,8 @@ pub(crate) struct Said {
     pub(crate) ack: bool,
     pub(crate) nack: bool,
     pub(crate) release: bool,
+    /// That no attempt will do.
+    pub(crate) dead: bool,
 }
 
 impl Record {
@@ -105,6 +107,9 @@ impl Record {
         if let Some(acked) = path.acked.get(&seen.place) {
             assert!(acked.by > id, "P6: {:?} was acked as delivery {} and comes again as {id}", seen.place, acked.by);
         }
+        let died = path.dead.range((seen.place, DeliveryId::ZERO)..(seen.place, id)).next_back();
+        let is_redriven = self.topics[&seen.path.0].redriven_from.is_some();
+        assert!(died.is_none() || is_redriven, "P4: {:?} is dead by {died:?}, and comes again as {id}", seen.place);
         let last = path.deliveries.get(&seen.place).and_then(|all| all.last()).copied();
         if last.is_some_and(|last| last > id) {
             self.reach("a delivery arrived after a younger one");
@@ -147,10 +152,12 @@ impl Record {
             Cause::Released => before.said.release || member.leave_sent || self.follows_a_failure(last),
             Cause::ConsumerLost => self.is_silent(before.member),
             Cause::LeaseExpired => self.has_run_out(before),
-            Cause::First | Cause::Redriven | Cause::Replayed => false,
+            Cause::Redriven => before.said.dead,
+            Cause::First | Cause::Replayed => false,
         };
         assert!(is_true, "P7: {id} names {:?}, and that was not: {before:?}", seen.cause);
-        let attempt = before.attempt.get() + u32::from(seen.cause.counts());
+        let begins_anew = seen.cause == Cause::Redriven;
+        let attempt = if begins_anew { 1 } else { before.attempt.get() + u32::from(seen.cause.counts()) };
         assert_eq!(seen.attempt.get(), attempt, "P7: {id} after {last}, cause {:?}", seen.cause);
     }
 
@@ -163,7 +170,7 @@ impl Record {
             if self.sent[number].key != seen.key || self.sent[number].delay_ms > 0 || !self.owes(path, *number) {
                 continue;
             }
-            let can_be_settled = path.ack_sent.contains_key(place);
+            let can_be_settled = path.can_be_settled(place);
             let came_along = path.deliveries.get(place).is_some_and(|all| {
                 all.iter().any(|other| {
                     let other = &self.seen[other];
@@ -201,7 +208,13 @@ impl Record {
             Cause::Nacked => "nacked",
             Cause::ConsumerLost => "consumer_lost",
             Cause::Released => "released",
-            Cause::Redriven | Cause::Replayed => panic!("P7: {:?} cannot be", seen.cause),
+            Cause::Redriven => {
+                let from = self.topics[&seen.path.0].redriven_from;
+                let from = from.unwrap_or_else(|| panic!("P7: nobody redrove {:?}", seen.place));
+                let is_old = self.restarts > from;
+                if is_old { "redriven after a restart" } else { "redriven" }
+            }
+            Cause::Replayed => panic!("P7: {:?} cannot be", seen.cause),
         });
         if seen.attempt.get() >= 3 {
             self.reach("third attempt");
@@ -216,7 +229,7 @@ impl Record {
     /// Whether a delivery can have ended other than by an ack.
     pub(crate) fn can_have_failed(&self, id: DeliveryId) -> bool {
         let seen = &self.seen[&id];
-        seen.said.nack || seen.said.release || self.can_have_ended_by_itself(id)
+        seen.said.nack || seen.said.release || seen.said.dead || self.can_have_ended_by_itself(id)
     }
 
     /// Whether a delivery can have ended without a word about it.
@@ -255,7 +268,11 @@ impl Record {
         };
         self.seen.range(..id).rev().take_while(|(_, other)| other.position == seen.position).any(|(_, other)| {
             together(other)
-                && (other.said.nack || other.said.release || self.has_run_out(other) || self.is_silent(other.member))
+                && (other.said.nack
+                    || other.said.release
+                    || other.said.dead
+                    || self.has_run_out(other)
+                    || self.is_silent(other.member))
         })
     }
 }

@@ -7,6 +7,7 @@ use mortarmq_shard::{Setting, SettleKind};
 use mortarmq_types::{DeliveryId, Partition, Seq, TopicIncarnation};
 
 use crate::life::Life;
+use crate::redrives::judge_letters;
 use crate::seen::read_value;
 use crate::support::Crashed;
 
@@ -35,17 +36,21 @@ impl Life {
         let Some(QueryAnswer::Balance(view)) = self.ask(Query::Balance { topic: None })? else {
             panic!("the books of all topics are told")
         };
+        judge_letters(&view);
         for books in view.paths {
             let right = books.delivered + books.dropped + books.dlq + books.depth;
             assert_eq!(books.produced, right, "P9: {books:?}");
-            assert_eq!((books.dropped, books.dlq), (0, 0), "nothing is dropped, and nothing dies here");
             let Some(topic) = self.topic_named(&books.topic) else { continue };
             let Some(path) = self.record.topics[&topic].paths.get(&books.group) else { continue };
+            assert_eq!(books.dropped, 0, "nothing is dropped here: {books:?}");
+            let died = path.dead_sent.values().map(|all| all.len() as u64).sum();
+            assert!((path.dead.len() as u64..=died).contains(&books.dlq), "P9: {died} can be dead, {books:?}");
             let (least, most) = (path.acked.len() as u64, path.ack_sent.len() as u64);
             assert!((least..=most).contains(&books.delivered), "P9: {least} to {most} were acked, {books:?}");
             let of_topic = self.record.sent.values().filter(|sent| sent.topic == topic);
             let possible = of_topic.filter(|sent| sent.confirmed.is_some() || sent.maybe || sent.open > 0).count();
-            assert!(books.produced <= possible as u64, "P9, P2: {possible} can be stored, {books:?}");
+            // What is redriven is owed once more.
+            assert!(books.produced <= possible as u64 + books.dlq, "P9, P2: {possible} can be stored, {books:?}");
             let owed = self.record.topics[&topic].messages.values().filter(|number| self.record.owes(path, **number));
             assert!(books.produced >= owed.count() as u64, "P1, P9: {books:?}");
         }
@@ -157,8 +162,8 @@ impl Life {
                 assert!(kept >= before, "P10: {kept} is kept, and it was {before}");
                 for (place, message) in record.messages.range((number, before)..(number, kept)) {
                     for (group, path) in record.paths.iter().filter(|(_, path)| self.record.owes(path, *message)) {
-                        let acked = path.ack_sent.contains_key(place);
-                        assert!(acked || record.delete_sent, "P4: {place:?} is gone, and {group} never acked it");
+                        let settled = path.can_be_settled(place);
+                        assert!(settled || record.delete_sent, "P4: {place:?} is gone, and {group} never settled it");
                     }
                 }
                 risen.extend((kept > before).then_some((*id, number, kept)));
@@ -205,14 +210,14 @@ impl Life {
             let topic = &state.topics[&path.topic];
             // Whoever holds a message alone gets nothing; nor does one that is to become empty for one.
             let rules = path.settings.rules();
-            let holds_nothing = !path.partitions.iter().any(|partition| partition.holds(subscription.member));
-            let holds_alone = path.partitions.iter().any(|partition| partition.holds_alone(subscription.member));
-            let somebody_is = path.partitions.iter().any(|partition| partition.alone_with().next().is_some());
+            let holds_nothing = !path.partitions.made().any(|(_, partition)| partition.holds(subscription.member));
+            let holds_alone = path.partitions.made().any(|(_, partition)| partition.holds_alone(subscription.member));
+            let somebody_is = path.partitions.made().any(|(_, partition)| partition.alone_with().next().is_some());
             let somebody_has_to =
-                !somebody_is && path.partitions.iter().any(|partition| partition.has_alone(&rules, true));
+                !somebody_is && path.partitions.made().any(|(_, partition)| partition.has_alone(&rules, true));
             let has_room = has_room && !holds_alone && (holds_nothing || !somebody_has_to);
             is_alone |= somebody_is;
-            for (number, partition) in path.partitions.iter().enumerate() {
+            for (number, (partition, _)) in path.partitions_of(topic).enumerate() {
                 let is_open = flight == 0 || partition.in_flight() < flight;
                 let last = topic.partitions[number].last_seq;
                 let has_new = partition.position() <= last && partition.may_offer(&rules);
@@ -269,13 +274,19 @@ impl Life {
                 self.join(connection, (*topic, options.name.clone()), 1000, &options);
             }
         }
-        let mut quiet = 0;
-        while quiet < 40 || self.has_delayed(&alive) {
-            self.pass(250)?;
-            self.rig.catch_up()?;
-            self.absorb();
-            quiet = if self.settle_all() { 0 } else { quiet + 1 };
-            self.finish_all()?;
+        loop {
+            let mut quiet = 0;
+            while quiet < 40 || self.has_delayed(&alive) {
+                self.pass(250)?;
+                self.rig.catch_up()?;
+                self.absorb();
+                quiet = if self.settle_all() { 0 } else { quiet + 1 };
+                self.finish_all()?;
+            }
+            // What is dead comes back, as many at a time as its group takes, and is acked too.
+            if self.redrive_all(&alive)? == 0 {
+                break;
+            }
         }
         self.ask_balance()?;
         self.judge_end(&alive);
@@ -328,6 +339,12 @@ impl Life {
         // A topic whose deletion was lost in a crash may still be there, and nobody consumes it.
         for (id, path) in state.paths.iter().filter(|(_, path)| alive.contains(&path.topic)) {
             assert_eq!(state.books(path).depth, 0, "P4: path {id} {} is not drained", path.group);
+        }
+        for letters in alive.iter().filter_map(|topic| state.dead_letters_of(*topic)) {
+            let topic = &state.topics[&letters];
+            let books = state.books(&state.paths[&topic.paths["default"]]);
+            assert_eq!((books.dropped, books.depth), (books.produced, 0), "P9: all of {} were redriven", topic.name);
+            assert!(topic.partitions.iter().all(|it| it.lowest_pin().is_none()), "a dead letter is kept for nobody");
         }
     }
 }

@@ -322,8 +322,10 @@ impl Rig {
     /// Checks every invariant: after each output, or, where a look at all that the shard keeps takes long, after so many.
     fn check(&mut self) {
         self.unchecked += 1;
-        let entries = self.node.shard().state().entries();
-        if self.unchecked >= entries / CHECKED_PER_OUTPUT {
+        let state = self.node.shard().state();
+        // What is looked at: entries, and each path in each partition.
+        let places: usize = state.topics.values().map(|topic| topic.paths.len() * topic.partitions.len()).sum();
+        if self.unchecked >= (state.entries() + 50 * places as u64) / CHECKED_PER_OUTPUT {
             self.unchecked = 0;
             self.node.check();
         }

@@ -13,6 +13,7 @@ use mortarmq_wire::ops::{
 use mortarmq_wire::{EncodeError, List, Op, RecordBody};
 
 use super::session::{Identity, Session};
+use crate::random;
 
 /// What is to become of the connection behind an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -210,8 +211,8 @@ fn write_metadata(
             leader_epoch: view.leader_epoch,
         });
     }
-    let identity = &session.identity;
-    let nodes = [MetadataNode { node_id: identity.node_id, client_address: &identity.client_address }];
+    let client_address = session.identity.client_address.to_string();
+    let nodes = [MetadataNode { node_id: session.identity.node_id, client_address: &client_address }];
     let (nodes, topics) = (List::from(&nodes[..]), List::from(&topics[..]));
     MetadataOk { nodes, topics, position }.encode(out).map_err(|error| {
         Failure::new(ErrorCode::TooLarge, format!("the answer does not fit a frame ({error}); ask for fewer names"))
@@ -227,10 +228,12 @@ fn handle_of(session: &mut Session, topic: TopicIncarnation, name: &str) -> Resu
 }
 
 fn write_failure(op: u8, subscription: u16, position: Position, failure: &Failure, out: &mut BytesMut) {
+    let numbered = (failure.code == ErrorCode::Internal).then(|| numbered(op, &failure.message));
+    let message = numbered.as_ref().unwrap_or(&failure.message);
     let answer = ErrorAnswer {
         code: failure.code.number(),
         request_op: op,
-        message: failure.message.as_bytes(),
+        message: message.as_bytes(),
         outcome: failure.outcome,
         retry_after_ms: failure.retry_after_ms,
         position,
@@ -239,8 +242,51 @@ fn write_failure(op: u8, subscription: u16, position: Position, failure: &Failur
     answer.encode(out);
 }
 
+/// The text of a fault of ours, with a number that stands in the log too: whoever reports it says which one it was.
+fn numbered(op: u8, message: &str) -> String {
+    // Without random numbers it is still told, and found by its time.
+    let number = random::bits_63().unwrap_or(0);
+    tracing::error!(diagnostic_id = %format_args!("{number:016x}"), op, message, "a request is answered INTERNAL");
+    format!("{message}; diagnostic id {number:016x}, as in the node's log")
+}
+
 /// An answer that does not fit a frame although its request did is a fault of ours; its request was carried out.
 fn unfit(error: EncodeError) -> Failure {
     tracing::error!(%error, "an answer does not fit a frame");
     Failure::new(ErrorCode::Internal, format!("the answer does not fit a frame ({error})"))
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::BytesMut;
+    use mortarmq_node::{ErrorCode, Failure};
+    use mortarmq_types::Position;
+    use mortarmq_wire::{Op, ServerFrame, Split, split_frame};
+
+    use super::write_failure;
+
+    fn text_of(code: ErrorCode) -> String {
+        let mut out = BytesMut::new();
+        write_failure(Op::Publish.number(), 0, Position::default(), &Failure::new(code, "it is broken"), &mut out);
+        let Ok(Split::Frame { op, payload, .. }) = split_frame(&out) else { panic!("a frame") };
+        let Ok(ServerFrame::Error(error)) = ServerFrame::decode(op, payload) else { panic!("an ERR") };
+        String::from_utf8_lossy(error.message).into_owned()
+    }
+
+    #[test]
+    fn only_an_internal_fault_has_a_number_and_each_has_its_own() {
+        let numbers: Vec<String> = (0..2)
+            .map(|_| {
+                let text = text_of(ErrorCode::Internal);
+                let number = text.strip_prefix("it is broken; diagnostic id ").expect("what happened, and the number");
+                number.split(',').next().expect("it ends").to_owned()
+            })
+            .collect();
+        assert!(
+            numbers.iter().all(|number| u64::from_str_radix(number, 16).is_ok() && number.len() == 16),
+            "{numbers:?}"
+        );
+        assert_ne!(numbers[0], numbers[1]);
+        assert_eq!(text_of(ErrorCode::TooLarge), "it is broken");
+    }
 }

@@ -4,9 +4,41 @@ use std::time::{Duration, Instant};
 
 use mortarmq_wire::frame::{CONNECT_TIMEOUT_MS, HALF_FRAME_IDLE_MS, HALF_FRAME_TOTAL_MS, KEEPALIVE_TIMEOUT_MS};
 
+/// The time-outs of a connection. No key sets them, as clients of the protocol count on them; a test that waits for them may
+/// have shorter ones.
+///
+/// # Source
+/// docs/reference/wire.md, "Frames".
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Timeouts {
+    /// To CONNECT, a handshake of TLS or of a WebSocket included.
+    pub connect: Duration,
+    /// Without a complete frame. As long may a peer take nothing of what is sent to it: it would otherwise hold its memory for
+    /// ever, as nothing more is read from it either.
+    pub keepalive: Duration,
+    /// Without a new byte of a frame that was begun.
+    pub half_frame_idle: Duration,
+    /// From the first byte of a frame to its last.
+    pub half_frame_total: Duration,
+    /// How long a frame that others wait for may crawl.
+    pub crawl: Duration,
+}
+
+impl Timeouts {
+    /// Those of the protocol.
+    pub const PROTOCOL: Self = Self {
+        connect: Duration::from_millis(CONNECT_TIMEOUT_MS),
+        keepalive: Duration::from_millis(KEEPALIVE_TIMEOUT_MS),
+        half_frame_idle: Duration::from_millis(HALF_FRAME_IDLE_MS),
+        half_frame_total: Duration::from_millis(HALF_FRAME_TOTAL_MS),
+        crawl: Duration::from_secs(10),
+    };
+}
+
 /// The moments of one connection.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Deadlines {
+    timeouts: Timeouts,
     opened: Instant,
     is_connected: bool,
     last_frame: Instant,
@@ -29,9 +61,9 @@ pub(crate) enum Verdict {
 }
 
 impl Deadlines {
-    pub(crate) fn new(now: Instant) -> Self {
+    pub(crate) fn new(timeouts: Timeouts, now: Instant) -> Self {
         let (frame_begun, stalled_since) = (None, None);
-        Self { opened: now, is_connected: false, last_frame: now, last_byte: now, frame_begun, stalled_since }
+        Self { timeouts, opened: now, is_connected: false, last_frame: now, last_byte: now, frame_begun, stalled_since }
     }
 
     /// CONNECT came.
@@ -70,7 +102,7 @@ impl Deadlines {
     pub(crate) fn is_crawling(&self, now: Instant, received_bytes: usize) -> bool {
         self.frame_begun.is_some_and(|begun| {
             let under_way = now.saturating_duration_since(begun);
-            under_way >= CRAWL_GRACE && (received_bytes as u64) < under_way.as_secs() * CRAWL_BYTES
+            under_way >= self.timeouts.crawl && (received_bytes as u64) < under_way.as_secs() * CRAWL_BYTES
         })
     }
 
@@ -79,43 +111,40 @@ impl Deadlines {
     /// # Source
     /// docs/reference/wire.md, "Frames".
     pub(crate) fn verdict(&self, now: Instant) -> Verdict {
-        let over = |since: Instant, ms: u64| now.saturating_duration_since(since) >= Duration::from_millis(ms);
-        if !self.is_connected && over(self.opened, CONNECT_TIMEOUT_MS) {
+        let over = |since: Instant, time: Duration| now.saturating_duration_since(since) >= time;
+        let Timeouts { connect, keepalive, half_frame_idle, half_frame_total, crawl: _ } = self.timeouts;
+        if !self.is_connected && over(self.opened, connect) {
             return Verdict::NoConnect;
         }
         // While a frame is under way its own time-outs count, so that a large one may take longer than the keepalive.
         match self.frame_begun {
-            Some(begun) if over(begun, HALF_FRAME_TOTAL_MS) || over(self.last_byte, HALF_FRAME_IDLE_MS) => {
+            Some(begun) if over(begun, half_frame_total) || over(self.last_byte, half_frame_idle) => {
                 return Verdict::Close("a frame was begun and not completed in time");
             }
-            None if over(self.last_frame, KEEPALIVE_TIMEOUT_MS) => {
+            None if over(self.last_frame, keepalive) => {
                 return Verdict::Close("no complete frame within the keepalive time");
             }
             Some(_) | None => {}
         }
-        if self.stalled_since.is_some_and(|since| over(since, STALL_MS)) {
+        if self.stalled_since.is_some_and(|since| over(since, keepalive)) {
             return Verdict::Close("the peer takes nothing of what is sent to it");
         }
         Verdict::GoOn
     }
 }
 
-/// A frame that others wait for may crawl so long.
-const CRAWL_GRACE: Duration = Duration::from_secs(10);
-/// What it has to bring in a second from then on: the largest frame is through in about a minute.
+/// What a frame that others wait for has to bring in a second from then on: the largest frame is through in about a minute.
 const CRAWL_BYTES: u64 = 256 << 10;
-/// A peer that reads nothing would otherwise hold its memory for ever, as nothing more is read from it either.
-const STALL_MS: u64 = KEEPALIVE_TIMEOUT_MS;
 
 #[cfg(test)]
 mod tests {
-    use super::{Deadlines, Verdict};
+    use super::{Deadlines, Timeouts, Verdict};
     use std::time::{Duration, Instant};
 
     /// A connection that was opened and greeted, and a way to name later moments.
     fn connected() -> (Deadlines, impl Fn(u64) -> Instant) {
         let opened = Instant::now();
-        let mut deadlines = Deadlines::new(opened);
+        let mut deadlines = Deadlines::new(Timeouts::PROTOCOL, opened);
         deadlines.handle_connect();
         (deadlines, move |seconds| opened + Duration::from_secs(seconds))
     }
@@ -123,7 +152,7 @@ mod tests {
     #[test]
     fn connect_is_due_within_5_s_whatever_else_comes() {
         let opened = Instant::now();
-        let mut deadlines = Deadlines::new(opened);
+        let mut deadlines = Deadlines::new(Timeouts::PROTOCOL, opened);
         let at = |ms| opened + Duration::from_millis(ms);
         deadlines.handle_read(at(4000), true, false);
         assert_eq!(deadlines.verdict(at(4999)), Verdict::GoOn);

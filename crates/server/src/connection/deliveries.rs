@@ -62,8 +62,9 @@ impl Backlog {
             }
             Step::Deliveries(subscription, messages) => {
                 while let Some(delivery) = messages.pop_front() {
-                    if session.stage == Stage::Ending {
-                        // Nobody settles it here any more. Its member is sent it when it resumes.
+                    if session.stage == Stage::Ending && !session.expected.has_pulls() {
+                        // Nobody settles it here any more. Its member is sent it when it resumes. What a pull asked for is
+                        // owed all the same: its answer counts it.
                         continue;
                     }
                     if now >= delivery.send_before {

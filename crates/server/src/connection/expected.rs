@@ -52,6 +52,11 @@ impl Expected {
         place.op
     }
 
+    /// Whether a pull is not answered yet.
+    pub(crate) fn has_pulls(&self) -> bool {
+        self.pulls > 0
+    }
+
     /// A pull was handed over.
     pub(crate) fn push_pull(&mut self) {
         self.pulls += 1;
@@ -65,9 +70,9 @@ impl Expected {
         self.pulls = self.pulls.checked_sub(1).expect("the node answers each pull once");
     }
 
-    /// Whether everything that has a place was answered.
+    /// Whether everything was answered, pulls too.
     pub(crate) fn is_empty(&self) -> bool {
-        self.places.is_empty()
+        self.places.is_empty() && self.pulls == 0
     }
 
     /// Whether so much is open that no more is read.
@@ -103,7 +108,12 @@ mod tests {
         assert!(!expected.is_full());
         expected.push_pull();
         assert!(expected.is_full(), "a pull is a request too");
+        for _ in 1..OPEN_REQUESTS_MAX {
+            expected.pop();
+        }
+        assert!(!expected.is_empty(), "a pull is to be answered too");
         expected.pop_pull();
+        assert!(expected.is_empty());
         assert!(!expected.is_full());
     }
 

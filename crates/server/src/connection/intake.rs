@@ -126,7 +126,8 @@ mod tests {
     use std::time::Instant;
 
     fn greeted() -> Session {
-        let identity = Identity { node_id: NodeId::new(0), client_address: String::new(), poll_max_wait_ms: 0 };
+        let client_address = ([127, 0, 0, 1], 7188).into();
+        let identity = Identity { node_id: NodeId::new(0), client_address, poll_max_wait_ms: 0 };
         let mut session = Session::new(identity, Arc::default(), Arc::new(Metrics::new()));
         let mut input = BytesMut::new();
         Connect { token: b"", client_name: b"" }.encode(&mut input).expect("it fits");

@@ -9,7 +9,7 @@
 
 mod ack_latency;
 mod answers;
-mod deadlines;
+pub(crate) mod deadlines;
 mod deliveries;
 mod expected;
 pub(crate) mod intake;
@@ -102,6 +102,7 @@ struct Connection {
 impl Connection {
     fn new(stream: Line, id: ConnectionId, identity: Identity, shared: Arc<Shared>, inbox: Inlet) -> Self {
         let grant = Grant::new(Arc::clone(&shared.receive_budget));
+        let deadlines = Deadlines::new(shared.timeouts, Instant::now());
         Self {
             stream,
             id,
@@ -114,7 +115,7 @@ impl Connection {
             grant,
             outbox: Outbox::default(),
             backlog: Backlog::default(),
-            deadlines: Deadlines::new(Instant::now()),
+            deadlines,
             is_last_written: false,
             is_blocked: false,
             reject_at: None,
@@ -155,9 +156,7 @@ impl Connection {
                 () = &mut too_high, if !self.is_last_written => self.turn_out(),
                 () = self.grant.granted(), if self.grant.is_waiting() => {}
                 () = sleep_until(self.reject_at), if self.reject_at.is_some() => self.reject(),
-                () = &mut stop, if self.session.stage != Stage::Ending => {
-                    self.session.stage = Stage::Ending;
-                }
+                () = &mut stop, if self.session.stage != Stage::Ending => self.end_requests(),
                 _ = check.tick() => {
                     // What lies in the socket was sent in time, even if this task did not come to read it.
                     if self.may_read() {
@@ -200,7 +199,7 @@ impl Connection {
     fn handle_read(&mut self, read: io::Result<usize>) -> io::Result<()> {
         match read {
             // The peer sends nothing more, but it may still read its answers.
-            Ok(0) => self.session.stage = Stage::Ending,
+            Ok(0) => self.end_requests(),
             Ok(_) => {
                 self.is_quiet = false;
                 self.take_input();
@@ -215,6 +214,12 @@ impl Connection {
             },
         }
         Ok(())
+    }
+
+    /// Nothing more is taken: what was asked is answered, a pull with what there is now, and then the connection closes.
+    fn end_requests(&mut self) {
+        self.session.stage = Stage::Ending;
+        self.shared.send(Event::NoMoreRequests { connection: self.id });
     }
 
     /// A connection that says nothing keeps no room to read into (failure rule 9): there are thousands of them.

@@ -1,6 +1,7 @@
 //! What a connection knows: its handles, the answers it waits for, and how far it has come.
 
 use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -37,9 +38,22 @@ pub(crate) struct Session {
 pub(crate) struct Identity {
     pub(crate) node_id: NodeId,
     /// Where clients reach it.
-    pub(crate) client_address: String,
+    pub(crate) client_address: SocketAddr,
     /// The longest that a PULL waits.
     pub(crate) poll_max_wait_ms: u16,
+}
+
+impl Identity {
+    /// The same for a client that reached the node at this address. A node that listens on every address of its machine names
+    /// the one that the client knows: `0.0.0.0` leads nobody anywhere.
+    pub(crate) fn reached_at(&self, local: Option<IpAddr>) -> Self {
+        let mut identity = self.clone();
+        if let Some(local) = local.filter(|_| self.client_address.ip().is_unspecified()) {
+            // An IPv4 client of a socket for both has an address that is written as IPv6.
+            identity.client_address.set_ip(local.to_canonical());
+        }
+        identity
+    }
 }
 
 /// How far a connection has come.

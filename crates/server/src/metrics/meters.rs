@@ -14,6 +14,7 @@ pub(super) struct Meters {
     pub(super) commit_seconds: Histogram,
     pub(super) e2e_seconds: Histogram,
     pub(super) deduplicated: Counter,
+    pub(super) not_idempotent: Counter,
     pub(super) connections_opened: Counter,
     pub(super) connections_closed: Counter,
     pub(super) connections_refused: Counter,
@@ -40,6 +41,7 @@ impl Meters {
             commit_seconds: wait_seconds(),
             e2e_seconds: wait_seconds(),
             deduplicated: Counter::default(),
+            not_idempotent: Counter::default(),
             connections_opened: Counter::default(),
             connections_closed: Counter::default(),
             connections_refused: Counter::default(),
@@ -65,6 +67,11 @@ impl Meters {
         }
         let counters = [
             ("mortarmq_publishes_deduplicated", "Publishes that were stored already", &self.deduplicated),
+            (
+                "mortarmq_publishes_not_idempotent",
+                "Publishes with no number and no idempotency key",
+                &self.not_idempotent,
+            ),
             ("mortarmq_connections_opened", "Client connections taken", &self.connections_opened),
             ("mortarmq_connections_refused", "Clients turned away at the limit", &self.connections_refused),
             ("mortarmq_torn_tails_cut", "Torn batches that recovery cut off the journal", &self.torn_tails_cut),

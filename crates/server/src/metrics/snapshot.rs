@@ -52,10 +52,12 @@ fn path_series(topics: &[TopicStats]) -> Vec<Series> {
         ("mortarmq_topic_messages_delivered", "Messages acked", |group| group.delivered),
         ("mortarmq_topic_messages_dlq", "Messages moved to the dead-letter topic", |group| group.dlq),
     ];
-    let gauges: [(&'static str, &'static str, Count); 4] = [
+    let gauges: [(&'static str, &'static str, Count); 6] = [
         ("mortarmq_group_lag", "Messages that are not settled", |group| group.depth),
         ("mortarmq_group_in_flight", "Messages under a live lease", |group| group.in_flight),
         ("mortarmq_group_scheduled", "Messages that wait for a retry or a delay", |group| group.scheduled),
+        ("mortarmq_group_oldest_ready_seconds", OLDEST_READY, |group| group.oldest_ready_s),
+        ("mortarmq_group_oldest_leased_seconds", OLDEST_LEASED, |group| group.oldest_leased_s),
         ("mortarmq_group_unreadable", "Messages held because their record is damaged", |group| group.unreadable),
     ];
     let counters = counters.map(|(name, help, count)| (Series::counter(name, help), count));
@@ -117,6 +119,10 @@ fn partition_series(topics: &[TopicStats]) -> Vec<Series> {
     }
     vec![last_seq, depth]
 }
+
+const OLDEST_READY: &str = "How long the oldest message that can be leased has waited; 0 without one";
+const OLDEST_LEASED: &str =
+    "How long the message that was leased first of those that are leased has been; 0 without one";
 
 fn paths(topics: &[TopicStats]) -> impl Iterator<Item = (&TopicStats, &GroupStats)> {
     topics.iter().flat_map(|topic| topic.groups.iter().map(move |group| (topic, group)))

@@ -20,6 +20,8 @@ fn group(name: &str, books: [u64; 4], dropped_by: &[(&'static str, u64)]) -> Gro
         dropped_by: dropped_by.iter().copied().collect(),
         in_flight: 12,
         unreadable: 0,
+        oldest_ready_s: 42,
+        oldest_leased_s: 7,
         scheduled: 3,
         retries_by: BTreeMap::from([("nacked", 4)]),
         state: "active",
@@ -219,6 +221,7 @@ fn what_threads_count_shows_in_the_next_scrape() {
     metrics.count_commit(Duration::from_millis(2));
     metrics.count_ack(Duration::from_millis(20));
     metrics.count_deduplicated();
+    metrics.count_not_idempotent(3);
     metrics.count_torn_tail();
     metrics.count_connection_opened();
     metrics.count_connection_opened();
@@ -239,6 +242,7 @@ fn what_threads_count_shows_in_the_next_scrape() {
         ("mortarmq_commit_latency_seconds_count", 1),
         ("mortarmq_e2e_latency_seconds_count", 1),
         ("mortarmq_publishes_deduplicated_total", 1),
+        ("mortarmq_publishes_not_idempotent_total", 3),
         ("mortarmq_torn_tails_cut_total", 1),
         ("mortarmq_connections", 1),
         ("mortarmq_connections_opened_total", 2),

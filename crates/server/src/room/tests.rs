@@ -1,7 +1,8 @@
-use super::{Room, Use};
+use super::{open, wait};
 use crate::event::Event;
 use crate::inbox::{Inbox, inbox};
 use mortarmq_node::DiskState;
+use mortarmq_node::drive::{Room, Use};
 use mortarmq_storage::{Disk, DiskFile, MemoryDisk};
 use std::path::Path;
 use std::sync::Arc;
@@ -23,7 +24,7 @@ impl Bench {
         disk.set_capacity(Some(64 * MIB));
         let filler = disk.create_new(Path::new("data/filler")).expect("a file");
         let (sender, events) = inbox();
-        let room = Room::open(Arc::new(disk.clone()), data, 16 * MIB, MIB, sender).expect("opened");
+        let room = open(Arc::new(disk.clone()), data, 16 * MIB, MIB, sender).expect("opened");
         Self { disk, room: Arc::new(room), events, filler }
     }
 
@@ -98,7 +99,7 @@ fn rule_8_the_last_quarter_is_for_what_is_confirmed_and_for_what_frees_room() {
 fn who_waits_for_room_shows() {
     let bench = Bench::new();
     assert!(!bench.room.is_full());
-    let waiting = (bench.room.wait("no room", "it waits"), bench.room.wait("no room", "it waits too"));
+    let waiting = (wait(&bench.room, "no room", "it waits"), wait(&bench.room, "no room", "it waits too"));
     assert!(bench.room.is_full());
     drop(waiting.0);
     assert!(bench.room.is_full());

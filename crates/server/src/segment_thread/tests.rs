@@ -1,10 +1,10 @@
 use super::{SegmentJob, start};
 use crate::event::Event;
 use crate::inbox::{Inbox, inbox};
-use crate::room::Room;
-use crate::segments::Segments;
+use crate::room;
 use bytes::BytesMut;
 use mortarmq_node::SegmentWork;
+use mortarmq_node::drive::{Room, Segments};
 use mortarmq_shard::Shard;
 use mortarmq_shard::record::{NewRecord, write_record};
 use mortarmq_storage::{
@@ -65,7 +65,7 @@ impl Bench {
         disk.set_capacity(Some(CAPACITY_BYTES));
         let shared: Arc<dyn Disk> = Arc::new(disk.clone());
         let (sender, events) = inbox();
-        let room = Room::open(Arc::clone(&shared), data(), reserve_bytes, 0, sender.clone()).expect("opened");
+        let room = room::open(Arc::clone(&shared), data(), reserve_bytes, 0, sender.clone()).expect("opened");
         let room = Arc::new(room);
         // A checkpoint can be gone on from only with a journal.
         let options = JournalOptions::new(ShardId::ZERO);

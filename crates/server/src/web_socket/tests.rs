@@ -139,6 +139,14 @@ fn only_a_request_to_become_a_web_socket_is_accepted() {
             assert!(matches!(answer(&begun[..end], &origins), Answer::Incomplete), "cut at {end}");
         }
     }
+    // Any path; what it offers beyond that is not agreed on.
+    let more = "sec-websocket-protocol: mqtt\r\nsec-websocket-extensions: permessage-deflate\r\n";
+    let begun = request(more).replace("GET /", "GET /any/path?x=1");
+    let Answer::Accept { text, .. } = answer(begun.as_bytes(), &origins) else { panic!("{begun:?} is accepted") };
+    assert!(
+        !text.to_lowercase().contains("websocket-protocol") && !text.to_lowercase().contains("extensions"),
+        "{text}"
+    );
     let long = format!("GET / HTTP/1.1\r\ncookie: {}", "c".repeat(HEAD_BYTES_MAX));
     for (begun, status) in [
         (request("origin: https://evil.example\r\n"), "403"),

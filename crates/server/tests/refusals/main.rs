@@ -69,7 +69,7 @@ impl Row {
 struct Node {
     running: Running,
     token: &'static [u8],
-    _folder: tempfile::TempDir,
+    folder: tempfile::TempDir,
 }
 
 impl Node {
@@ -92,7 +92,7 @@ impl Node {
     fn start(flags: &[(&str, &str)], token: &'static [u8]) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         let running = Server::start(config(folder.path(), flags)).expect("the node starts");
-        Self { running, token, _folder: folder }
+        Self { running, token, folder }
     }
 
     fn address(&self) -> SocketAddr {
@@ -148,6 +148,8 @@ impl Node {
 
     fn judge(&self, row: &Row) {
         let name = row.name;
+        // Shown when a test fails: the last one is the row that did.
+        println!("row: {name}");
         let (mut client, request) = (row.ask)(self);
         let before = self.books();
         client.write(&request);
@@ -158,6 +160,9 @@ impl Node {
             assert!(refused.text.contains(part), "{name}: {part:?} is not in {:?}", refused.text);
         }
         assert!(refused.text.len() <= 512, "{name}");
+        for inside in [".rs", "::", "panicked", "Some(", "Error", self.folder.path().to_str().expect("text")] {
+            assert!(!refused.text.contains(inside), "{name}: {inside:?} is nobody's business: {:?}", refused.text);
+        }
         assert_eq!(row.code.closes(), row.closes, "{name}: the registry says otherwise");
         if row.closes {
             assert_eq!(client.try_frame(), None, "{name}: the closing ERR is the last frame");

@@ -49,7 +49,7 @@ fn decide(path: &Path, asking: MemberId, now: LeaseTime, has_room: bool) -> (Sha
         return (of(alone), None);
     }
     let rules = path.settings.rules();
-    if !path.partitions.iter().any(|partition| partition.has_alone(&rules, has_room)) {
+    if !path.partitions.made().any(|(_, partition)| partition.has_alone(&rules, has_room)) {
         return (Share::Others, None);
     }
     if path.holds_nothing(asking) {

@@ -14,5 +14,5 @@ pub(super) fn apply(state: &mut State, patch: &DefaultsPatch, effects: &mut Vec<
             effects.push(Effect::SegmentBytes(*value));
         }
     }
-    Outcome::Changed { is_partial: false }
+    Outcome::Changed
 }

@@ -27,16 +27,17 @@ pub(super) fn apply(state: &mut State, change: &ChangeGroup, effects: &mut Vec<E
         return Outcome::Refused(Refusal::DeadLetterGroup);
     }
     path.settings.change(&change.settings);
-    let (order, partitions) = (path.settings.rules().order, path.partitions.len());
-    let mut left = moves::left_of(partitions);
-    for number in 0..partitions {
+    let order = path.settings.rules().order;
+    let partitions: Vec<usize> = path.partitions.made().map(|(number, _)| number).collect();
+    let mut left = moves::left_of(partitions.len());
+    for number in partitions {
         let path = state.paths.get_mut(&change.path).expect("looked up above");
-        path.partition_mut(number).expect("a number of its partitions").follow_order(order, &mut left);
+        path.partitions.make(number).follow_order(order, &mut left);
         state.retime(change.path, Partition::from_index(number));
     }
     state.retime_idle(change.path);
     // Limits may leave room now, and sessions have another time.
     effects.push(Effect::PathChanged(change.path));
     effects.push(Effect::PathMoved(change.path));
-    Outcome::Changed { is_partial: false }
+    Outcome::Changed
 }

@@ -2,16 +2,15 @@
 //!
 //! The settings take effect for what happens from then on. Group keys are the defaults of groups made later; those that exist
 //! keep theirs. A topic only ever gets more partitions, and its dead-letter topic grows with it: every group of both owes the
-//! new ones from their first message on. A partition that is added takes a step for each of those groups, and one command adds
-//! as many as its steps allow, but at least one: whoever asked for more asks again, until nothing is left.
+//! new ones from their first message on. That follows from there being nothing of them in the group, so no group is visited:
+//! what a partition takes is a step, however many groups there are (see [`crate::state::path_partitions`]).
 
 use super::create_topic::{FACTS_MAX, empty_partition};
-use crate::command::{ChangeTopic, STEPS_MAX};
+use crate::command::ChangeTopic;
 use crate::outcome::{Outcome, Refusal};
 use crate::settings::{Setting, SettingsPatch};
 use crate::state::{PARTITIONS_MAX, PATH_PARTITIONS_MAX, State, Topic, topic_of};
-use mortarmq_delivery::PathPartition;
-use mortarmq_types::{Seq, TopicIncarnation};
+use mortarmq_types::TopicIncarnation;
 use std::sync::Arc;
 
 pub(super) fn apply(state: &mut State, change: &ChangeTopic) -> Outcome {
@@ -24,17 +23,14 @@ pub(super) fn apply(state: &mut State, change: &ChangeTopic) -> Outcome {
     if let Err(refusal) = check_room(state, topic, wanted - have) {
         return Outcome::Refused(refusal);
     }
-    let groups = topic.paths.len() + dead_letters.map_or(0, |id| state.topics[&id].paths.len());
-    let most = (STEPS_MAX as usize / (groups + 1)).max(1);
-    let partitions = wanted.min(have + most);
     let topic = topic_of(&mut state.topics, change.topic).expect("looked up above");
     topic.settings.change(&change.settings);
-    state.partitions_total += partitions - have;
-    grow(state, change.topic, partitions);
+    state.partitions_total += wanted - have;
+    grow(state, change.topic, wanted);
     if let Some(dead_letters) = dead_letters {
-        grow(state, dead_letters, partitions);
+        grow(state, dead_letters, wanted);
     }
-    Outcome::Changed { is_partial: partitions < wanted }
+    Outcome::Changed
 }
 
 fn check(topic: &Topic, patch: &SettingsPatch) -> Result<(), Refusal> {
@@ -64,9 +60,7 @@ fn check_room(state: &State, topic: &Topic, added: usize) -> Result<(), Refusal>
     if state.partitions_total + added > PARTITIONS_MAX {
         return Err(Refusal::CatalogQuota { what: "partitions", limit: PARTITIONS_MAX });
     }
-    let counted = state.paths.values().filter(|path| path.counts(&state.topics[&path.topic]));
-    let held: usize = counted.map(|path| path.partitions.len()).sum();
-    if held + added * topic.paths.len() > PATH_PARTITIONS_MAX {
+    if state.path_partitions_total + added * topic.paths.len() > PATH_PARTITIONS_MAX {
         return Err(Refusal::CatalogQuota { what: "partitions of groups", limit: PATH_PARTITIONS_MAX });
     }
     Ok(())
@@ -74,13 +68,9 @@ fn check_room(state: &State, topic: &Topic, added: usize) -> Result<(), Refusal>
 
 fn grow(state: &mut State, id: TopicIncarnation, partitions: usize) {
     let topic = topic_of(&mut state.topics, id).expect("looked up by the caller");
+    let have = topic.partitions.len();
     // All that are new begin as one, as those of a new topic do.
     topic.partitions.resize(partitions, Arc::new(empty_partition(FACTS_MAX)));
     topic.settings.change(&SettingsPatch { values: vec![(Setting::Partitions, partitions as u64)] });
-    let paths: Vec<_> = topic.paths.values().copied().collect();
-    for path in paths {
-        let path = state.path_mut(path).expect("invariant 1: a topic refers to its paths");
-        path.partitions.resize_with(partitions, || PathPartition::new(Seq::FIRST));
-        path.counted.resize(partitions, 0);
-    }
+    state.path_partitions_total += (partitions - have) * topic.counted_paths();
 }

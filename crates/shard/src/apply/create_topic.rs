@@ -60,6 +60,8 @@ pub(super) fn insert(state: &mut State, name: String, settings: TopicSettings) -
         producers: Producers::default(),
         keys: Keys::default(),
         round_robin: 0,
+        facts: 0,
+        delayed: 0,
     };
     state.names.insert(topic.name.to_ascii_lowercase(), state.last_topic);
     state.topics.insert(state.last_topic, Arc::new(topic));

@@ -10,6 +10,7 @@ use crate::effect::{CopyEffect, Effect, MessagePlace};
 use crate::names::dead_letter_name;
 use crate::record::RECORD_OVERHEAD_BYTES;
 use crate::settings::{GroupSettings, Setting, SettingsPatch, TopicSettings};
+use crate::state::path_partitions::PathPartitions;
 use crate::state::{State, topic_of};
 use mortarmq_delivery::{Death, Ended, Fact, PathPartition};
 use mortarmq_types::{Partition, PathId, Seq, TopicIncarnation};
@@ -48,7 +49,9 @@ pub(super) fn store(
     let facts_before = found.facts.len();
     let fact = Fact { key_hash: ended.key_hash, size_bytes: payload_bytes, expires_at_ms: 0 };
     found.facts.push(seq, fact, has_room);
-    state.entries.count_facts((target, partition), facts_before, found.facts.len());
+    let facts = found.facts.len();
+    topic.facts = topic.facts - facts_before as u64 + facts as u64;
+    state.entries.count_facts((target, partition), facts_before, facts);
     let told = format!("sequence {seq} of {}", topic.name);
     // The record of a redriven message may be gone. Its dead letter is not: nothing that frees it comes before this copy.
     let from = match ended.source {
@@ -82,7 +85,7 @@ fn topic_for(state: &mut State, source: TopicIncarnation) -> TopicIncarnation {
     let stays = SettingsPatch { values: vec![(Setting::ExpireIdleMs, 0)] };
     let of_group = GroupSettings::new(&settings, &stays);
     let target = create_topic::insert(state, name, settings);
-    let path_partitions = vec![PathPartition::new(Seq::FIRST); partitions];
+    let path_partitions = PathPartitions::new((0..partitions).map(|_| PathPartition::new(Seq::FIRST)));
     join_group::insert(state, target, DEAD_LETTER_GROUP.to_owned(), of_group, path_partitions);
     target
 }

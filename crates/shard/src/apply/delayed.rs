@@ -15,6 +15,7 @@ pub(super) fn tell_due(state: &mut State, budget: &mut u32, effects: &mut Vec<Ef
         *budget -= 1;
         let topic = topic_of(&mut state.topics, id).expect("invariant 6: timers are removed with their topic");
         let has_paths = !topic.paths.is_empty();
+        let mut gone = 0;
         let partition = topic.partition_mut(number.index()).expect("invariant 6: timers name its partitions");
         if has_paths {
             effects.push(Effect::TopicMoved(id));
@@ -22,10 +23,12 @@ pub(super) fn tell_due(state: &mut State, budget: &mut u32, effects: &mut Vec<Ef
             let forgotten = partition.schedule.forget_to(all_until(now), *budget);
             *budget -= forgotten;
             state.delayed -= u64::from(forgotten);
+            gone = u64::from(forgotten);
         }
         if has_paths || !partition.schedule.has_due(now) {
             partition.schedule.tell(now);
         }
+        topic.delayed -= gone;
         state.retime_delays(id, number);
     }
 }
@@ -40,7 +43,9 @@ pub(super) fn forget_passed(state: &mut State, id: TopicIncarnation, number: usi
     }
     let topic = topic_of(&mut state.topics, id).expect("looked at above");
     let partition = topic.partition_mut(number).expect("looked at above");
-    state.delayed -= u64::from(partition.schedule.forget_to(lowest, STEPS_MAX));
+    let gone = u64::from(partition.schedule.forget_to(lowest, STEPS_MAX));
+    topic.delayed -= gone;
+    state.delayed -= gone;
     state.retime_delays(id, Partition::from_index(number));
 }
 

@@ -16,7 +16,7 @@ pub(super) fn apply(state: &mut State, id: PathId, effects: &mut Vec<Effect>) ->
     if path.group == DEAD_LETTER_GROUP && state.topics[&path.topic].holds_dead_letters() {
         return Outcome::Refused(Refusal::DeadLetterGroup);
     }
-    let left = moves::left_of(path.partitions.len());
+    let left = moves::left_of(state.topics[&path.topic].partitions.len());
     Outcome::Moved { replayed: 0, dropped: end(state, id, left, effects), is_partial: false }
 }
 
@@ -25,11 +25,17 @@ pub(super) fn apply(state: &mut State, id: PathId, effects: &mut Vec<Effect>) ->
 pub(super) fn end(state: &mut State, id: PathId, left: u32, effects: &mut Vec<Effect>) -> u64 {
     state.uncount(id);
     let path = state.paths.get_mut(&id).expect("looked up by the caller");
-    let partitions = std::mem::take(&mut path.partitions);
+    let mut partitions = std::mem::take(&mut path.partitions);
     let (incarnation, group) = (path.topic, path.group.clone());
+    let count = state.topics[&incarnation].partitions.len();
+    if path.counts(&state.topics[&incarnation]) {
+        state.paths_total -= 1;
+        state.path_partitions_total -= count;
+    }
     let mut steps = Steps { left, ..Steps::default() };
     let (mut dropped, mut held) = (0, Vec::new());
-    for (number, partition) in partitions.into_iter().enumerate() {
+    for number in 0..count {
+        let partition = partitions.take(number);
         let sources: Vec<Seq> = partition.sources().map(|(_, source)| source).collect();
         state.unpin(incarnation, Partition::from_index(number), &sources);
         let found = &state.topics[&incarnation].partitions[number];
@@ -37,14 +43,14 @@ pub(super) fn end(state: &mut State, id: PathId, left: u32, effects: &mut Vec<Ef
         dropped +=
             partition.delete(found.last_seq, &found.facts(), &mut steps.left, &mut steps.moved, &mut steps.ended);
         let number = Partition::from_index(number);
-        state.timers.set((id, number), None);
+        state.timers.set(incarnation, (id, number), None);
         steps.book(state, id, number, effects);
     }
     state.paths.remove(&id);
-    state.idle.set(id, None);
+    state.idle.set(incarnation, id, None);
     let topic = topic_of(&mut state.topics, incarnation).expect("invariant 1: a path's topic exists");
     topic.paths.remove(&group);
-    for number in 0..topic.partitions.len() {
+    for number in 0..count {
         delayed::forget_without(state, incarnation, number);
     }
     // Not all leases that end are told: the steps may have ended before.

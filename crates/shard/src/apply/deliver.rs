@@ -30,7 +30,7 @@ pub(super) fn apply(state: &mut State, deliver: &Deliver, effects: &mut Vec<Effe
         Share::Nothing => return nothing,
     }
     let path = &state.paths[&deliver.path];
-    let partitions = path.partitions.len();
+    let partitions = state.topics[&path.topic].partitions.len();
     let first = path.cursor;
     let (granted_at, mut count) = (state.position(), 0);
     for offset in 0..partitions {
@@ -143,7 +143,7 @@ fn lease(state: &mut State, deliver: &Deliver, number: usize, room: &mut Room) -
     let topic = path.topic;
     let mut handed = Handed::default();
     let path = state.paths.get_mut(&deliver.path).expect("looked up by the caller");
-    let path_partition = path.partition_mut(number).expect("a number of its partitions");
+    let path_partition = path.partitions.make(number);
     let before = (path_partition.position(), path_partition.due_position());
     let stop = path_partition.lease(&request, &rules, &facts, &mut state.last_delivery, &mut handed);
     if let LeaseStop::TooLarge { size_bytes } = stop {
@@ -170,7 +170,9 @@ pub(super) fn forget_facts(state: &mut State, incarnation: TopicIncarnation, num
         let facts = &mut topic.partition_mut(number).expect("paths have the partitions of their topic").facts;
         let before = facts.len();
         facts.forget_below(lowest);
-        state.entries.count_facts((incarnation, Partition::from_index(number)), before, facts.len());
+        let after = facts.len();
+        topic.facts = topic.facts - before as u64 + after as u64;
+        state.entries.count_facts((incarnation, Partition::from_index(number)), before, after);
     }
 }
 

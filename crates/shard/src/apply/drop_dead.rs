@@ -37,7 +37,7 @@ pub(super) fn apply(state: &mut State, drop: &DropDead, effects: &mut Vec<Effect
 pub(super) fn take_out(state: &mut State, book: &Book, seq: Seq, reason: DropReason) -> Result<DeliveryId, Refused> {
     let found = &state.topics[&book.topic].partitions[book.partition.index()];
     let path = state.paths.get_mut(&book.path).expect("invariant 7: every dead-letter topic has its book");
-    let partition = path.partition_mut(book.partition.index()).expect("checked when the book was looked up");
+    let partition = path.partitions.make(book.partition.index());
     partition.drop_single(seq, reason, found.last_seq, &found.facts())
 }
 

@@ -31,14 +31,14 @@ pub(super) fn end_due(state: &mut State, effects: &mut Vec<Effect>) {
     let mut budget = STEPS_MAX;
     finish_ending(state, &mut budget, effects);
     while budget > 0 {
-        let Some((id, number)) = state.timers.due(state.time) else { break };
+        let Some((_, (id, number))) = state.timers.due(state.time) else { break };
         budget -= 1;
         let path = state.paths.get_mut(&id).expect("invariant 5: timers are removed with their path");
         let found = &state.topics[&path.topic].partitions[number.index()];
         let rules = path.settings.rules();
         let mut ended = Vec::new();
         let mut steps = Steps { left: budget, ..Steps::default() };
-        let partition = path.partition_mut(number.index()).expect("invariant 5: timers name its partitions");
+        let partition = path.partitions.make(number.index());
         partition.go_on(&found.facts(), &mut steps.left, &mut steps.moved, &mut steps.ended);
         // The settings may ask for another order since one began.
         partition.follow_order(rules.order, &mut steps.left);
@@ -57,7 +57,7 @@ pub(super) fn end_due(state: &mut State, effects: &mut Vec<Effect>) {
 /// Deletes a group that nobody has used for as long as its settings allow: one in a batch at most, as it takes what is left of
 /// its steps. Whoever joins in the same batch comes too late, and makes another group.
 fn expire_idle(state: &mut State, budget: u32, effects: &mut Vec<Effect>) {
-    let Some(id) = state.idle.due(state.time).filter(|_| budget > 0) else { return };
+    let Some((_, id)) = state.idle.due(state.time).filter(|_| budget > 0) else { return };
     let path = &state.paths[&id];
     assert!(path.members.is_empty(), "invariant 9: {id} is used and expires");
     let (topic, group) = (path.topic, path.group.clone());
@@ -75,9 +75,10 @@ pub(super) fn finish_ending(state: &mut State, budget: &mut u32, effects: &mut V
             state.ending.pop_front();
             continue;
         };
-        let (rules, partitions) = (path.settings.rules(), path.partitions.len());
+        let rules = path.settings.rules();
+        let partitions: Vec<usize> = path.partitions.made().map(|(number, _)| number).collect();
         let mut all_done = true;
-        for number in 0..partitions {
+        for number in partitions {
             let Some(partition) = held_partition(state, id, member, number) else { continue };
             let mut ended = Vec::new();
             all_done &= partition.end_member(member, cause, budget, &rules, now, &mut ended);
@@ -98,5 +99,5 @@ pub(super) fn finish_ending(state: &mut State, budget: &mut u32, effects: &mut V
 /// What the path has in one partition, to change it; none if the member holds nothing there.
 fn held_partition(state: &mut State, id: PathId, member: MemberId, number: usize) -> Option<&mut PathPartition> {
     let holds = state.paths.get(&id)?.partitions.get(number)?.holds(member);
-    if holds { state.path_mut(id)?.partition_mut(number) } else { None }
+    if holds { state.path_mut(id)?.partitions.get_mut(number) } else { None }
 }

@@ -4,6 +4,7 @@ use crate::command::{JoinGroup, StartPolicy};
 use crate::names::check_name;
 use crate::outcome::{Outcome, Refusal};
 use crate::settings::{GroupSettings, Setting};
+use crate::state::path_partitions::PathPartitions;
 use crate::state::{MEMBERS_MAX, Member, PATH_PARTITIONS_MAX, PATHS_MAX, Path, State, Topic, topic_of};
 use mortarmq_delivery::PathPartition;
 use mortarmq_types::{MemberId, Partition, PathId, Seq, TopicIncarnation};
@@ -44,18 +45,16 @@ fn compare(path: &Path, join: &JoinGroup) -> Result<(), Refusal> {
 }
 
 fn make_path(state: &mut State, join: &JoinGroup) -> Result<PathId, Refusal> {
-    let counted = state.paths.values().filter(|path| path.counts(&state.topics[&path.topic]));
-    let (paths, held) = counted.fold((0, 0), |(paths, held), path| (paths + 1, held + path.partitions.len()));
-    if paths >= PATHS_MAX {
+    if state.paths_total >= PATHS_MAX {
         return Err(Refusal::CatalogQuota { what: "groups", limit: PATHS_MAX });
     }
     let topic = state.topics.get(&join.topic).ok_or(Refusal::UnknownTopic)?;
-    if held + topic.partitions.len() > PATH_PARTITIONS_MAX {
+    if state.path_partitions_total + topic.partitions.len() > PATH_PARTITIONS_MAX {
         return Err(Refusal::CatalogQuota { what: "partitions of groups", limit: PATH_PARTITIONS_MAX });
     }
     let kept = |number: usize| topic.partitions[number].kept.first_seq;
     let partition = |number| PathPartition::kept(start(&join.start, topic, number), kept(number));
-    let partitions = (0..topic.partitions.len()).map(partition).collect();
+    let partitions = PathPartitions::new((0..topic.partitions.len()).map(partition));
     let settings = GroupSettings::new(&topic.settings, &join.settings);
     Ok(insert(state, join.topic, join.group.clone(), settings, partitions))
 }
@@ -66,15 +65,18 @@ pub(super) fn insert(
     incarnation: TopicIncarnation,
     group: String,
     settings: GroupSettings,
-    partitions: Vec<PathPartition>,
+    partitions: PathPartitions,
 ) -> PathId {
     state.last_path = state.last_path.next();
     let topic = topic_of(&mut state.topics, incarnation).expect("looked up by the caller");
     topic.paths.insert(group.clone(), state.last_path);
     let (members, reserved, idle_since) = (BTreeMap::new(), None, Some(state.time));
-    let (cursor, counted) = (0, vec![0; partitions.len()]);
     let topic = incarnation;
-    let path = Path { topic, group, settings, partitions, members, idle_since, cursor, counted, reserved };
+    let path = Path { topic, group, settings, partitions, members, idle_since, cursor: 0, reserved };
+    if path.counts(&state.topics[&incarnation]) {
+        state.paths_total += 1;
+        state.path_partitions_total += state.topics[&incarnation].partitions.len();
+    }
     state.paths.insert(state.last_path, path);
     state.retime_idle(state.last_path);
     state.last_path

@@ -31,10 +31,11 @@ mod set_defaults;
 mod settle;
 mod trim;
 
-use crate::command::{Batch, Command, CommandError, Stamp};
+use crate::command::{Batch, Command, CommandError, STEPS_MAX, Stamp};
 use crate::effect::Effect;
 use crate::outcome::Outcome;
 use crate::state::State;
+use crate::state::paths::Gone;
 use bytes::Bytes;
 use mortarmq_types::{CommitIndex, Epoch};
 
@@ -53,6 +54,9 @@ pub struct Applied {
     pub outcomes: Vec<Outcome>,
     /// What the driver has to do, in order.
     pub effects: Vec<Effect>,
+    /// Members and paths that were deleted with their topic, and are gone from memory now. When that is, is no part of the
+    /// state: another replica may say it at another time.
+    pub gone: Vec<Gone>,
     /// The batch's stamp as it took effect.
     pub stamp: Stamp,
 }
@@ -84,11 +88,36 @@ impl Shard {
             // Together: a batch without commands takes no index, so it leaves the term of the last one as it is.
             self.state.commit_index = self.state.commit_index.next();
             self.state.epoch = epoch.max(self.state.epoch);
+            if command.makes_much() {
+                // What is deleted goes at least as fast as anything can be made in its place (failure rule 9).
+                self.free(&mut applied.gone);
+            }
             let outcome = run(&mut self.state, command, &mut applied.effects);
             applied.outcomes.push(outcome);
         }
         trim::let_unpinned_go(&mut self.state, &mut applied.effects);
+        self.free(&mut applied.gone);
         Ok(applied)
+    }
+
+    /// Whether something of deleted topics is still in memory: [`Self::give_back`] gives it back.
+    #[must_use]
+    pub fn has_remains(&self) -> bool {
+        self.state.paths.has_remains()
+    }
+
+    /// Gives back memory of deleted topics, in at most [`STEPS_MAX`] steps, and says of which paths and members nothing is
+    /// left. Every batch does as much by itself; this is for a driver that has nothing to apply.
+    ///
+    /// [`STEPS_MAX`]: crate::command::STEPS_MAX
+    pub fn give_back(&mut self) -> Vec<Gone> {
+        let mut gone = Vec::new();
+        self.free(&mut gone);
+        gone
+    }
+
+    fn free(&mut self, gone: &mut Vec<Gone>) {
+        self.state.free(&mut (STEPS_MAX as usize), gone);
     }
 
     /// Asserts every numbered invariant of the state.

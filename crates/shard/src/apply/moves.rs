@@ -26,7 +26,7 @@ pub(super) fn begin(
     for number in partitions {
         let found = &state.topics[&topic].partitions[number.index()];
         let path = state.paths.get_mut(&id).expect("looked up above");
-        let partition = path.partition_mut(number.index()).expect("the caller names partitions that exist");
+        let partition = path.partitions.make(number.index());
         let count = start(partition, found, *number, &mut steps);
         sum.replayed += count.replayed;
         sum.dropped += count.dropped;

@@ -10,7 +10,7 @@ use crate::outcome::{Outcome, Published, Refusal};
 use crate::producer::{LineKey, Remembered, Standing};
 use crate::settings::{Defaults, Setting};
 use crate::state::entries::Entries;
-use crate::state::timers::Timers;
+use crate::state::timers::ByTopic;
 use crate::state::{State, Topic, topic_of};
 use mortarmq_delivery::{DuePosition, Fact};
 use mortarmq_types::{ClusterTime, CommitIndex, Partition, ProducerId, ProducerSeq, Seq, TopicIncarnation};
@@ -65,7 +65,7 @@ struct Admission<'a> {
     topic: &'a mut Topic,
     producer_entries: &'a mut u64,
     delayed: &'a mut u64,
-    delays: &'a mut Timers<(TopicIncarnation, Partition)>,
+    delays: &'a mut ByTopic<Partition>,
     entries: &'a mut Entries,
     incarnation: TopicIncarnation,
     requested: Partition,
@@ -244,12 +244,15 @@ impl<'a> Admission<'a> {
         let fact = Fact { key_hash: record.key_hash, size_bytes: record.payload_bytes, expires_at_ms };
         let facts_before = state.facts.len();
         state.facts.push(seq, fact, wanted);
-        self.entries.count_facts((self.incarnation, partition), facts_before, state.facts.len());
+        let facts = state.facts.len();
+        self.entries.count_facts((self.incarnation, partition), facts_before, facts);
         if record.times.delay_ms != 0 {
             state.schedule.add(DuePosition { due: self.now.after_ms(record.times.delay_ms), seq }, fact);
-            self.delays.set((self.incarnation, partition), state.schedule.next_due());
+            self.delays.set(self.incarnation, partition, state.schedule.next_due());
             *self.delayed += 1;
+            self.topic.delayed += 1;
         }
+        self.topic.facts = self.topic.facts - facts_before as u64 + facts as u64;
         self.remember(&record, partition, seq);
         self.remember_key(&record, partition, seq);
         effects.push(Effect::Append(AppendEffect {

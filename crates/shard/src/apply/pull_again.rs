@@ -16,7 +16,7 @@ use mortarmq_types::{Partition, Position};
 pub(super) fn apply(state: &State, deliver: &Deliver, granted_at: Position, effects: &mut Vec<Effect>) -> Outcome {
     let path = &state.paths[&deliver.path];
     let (mut steps, mut count) = (STEPS_MAX, 0);
-    for (number, partition) in path.partitions.iter().enumerate() {
+    for (number, partition) in path.partitions.made() {
         let mut leases = Vec::new();
         for (seq, entry) in partition.held_by(deliver.member).rev() {
             if steps == 0 {

@@ -9,7 +9,8 @@ use mortarmq_types::{Partition, PathId};
 
 pub(super) fn apply(state: &mut State, id: PathId, effects: &mut Vec<Effect>) -> Outcome {
     let Some(path) = state.paths.get(&id) else { return Outcome::Refused(Refusal::UnknownGroup) };
-    let partitions: Vec<Partition> = (0..path.partitions.len()).map(Partition::from_index).collect();
+    let partitions: Vec<Partition> =
+        (0..state.topics[&path.topic].partitions.len()).map(Partition::from_index).collect();
     moves::begin(state, id, &partitions, effects, |partition, found, _, steps| {
         let facts = found.facts();
         let dropped = partition.purge(found.last_seq, &facts, &mut steps.left, &mut steps.moved, &mut steps.ended);

@@ -122,7 +122,7 @@ fn bring_back(state: &mut State, book: &Book, letter: &Letter, effects: &mut Vec
     let path = state.paths.get_mut(&letter.path).expect("it was checked just now");
     let group = path.group.clone();
     let rules = path.settings.rules();
-    let partition = path.partition_mut(number).expect("invariant 7: the topics have the same partitions");
+    let partition = path.partitions.make(number);
     partition.redrive(&redriven(letter), &rules, &facts).expect("it was checked just now");
     let topic = topic_of(&mut state.topics, book.topic).expect("the book is there");
     let name = topic.name.clone();

@@ -7,7 +7,6 @@
 use crate::command::STEPS_MAX;
 use crate::idempotency::KEEP_LEAST_MS;
 use crate::state::{State, topic_of};
-use mortarmq_types::Partition;
 
 /// Makes room for so many new entries, as far as steps and what may go allow. A partition's facts are one step, and so is
 /// every other entry.
@@ -29,12 +28,13 @@ pub(super) fn make(state: &mut State, needed: u64) {
 
 /// Those of the oldest topic that has some.
 fn drop_facts(state: &mut State) -> bool {
-    let Some(&place) = state.entries.with_facts.first() else { return false };
+    let Some(place) = state.entries.first_with_facts() else { return false };
     let (id, number) = place;
     let topic = topic_of(&mut state.topics, id).expect("invariant 10: facts are counted where a topic has them");
     let partition = topic.partition_mut(number.index()).expect("invariant 10: and a partition");
     let before = partition.facts.len();
     partition.facts.clear(partition.last_seq);
+    topic.facts -= before as u64;
     state.entries.count_facts(place, before, 0);
     true
 }
@@ -59,9 +59,9 @@ fn forget_keys(state: &mut State, steps: u32) -> Option<u32> {
 }
 
 fn forget_runs(state: &mut State, steps: u32) -> Option<u32> {
-    let (id, number): (_, Partition) = state.entries.run_ages.due(state.time)?;
+    let (_, (id, number)) = state.entries.run_ages.due(state.time)?;
     let now = state.time;
-    let partition = state.path_mut(id)?.partition_mut(number.index())?;
+    let partition = state.path_mut(id)?.partitions.get_mut(number.index())?;
     let before = partition.settled_runs();
     partition.forget_settles(now, steps.max(1) as usize);
     let gone = before - partition.settled_runs();

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 
 pub(super) fn apply(state: &mut State, id: PathId, target: &SeekTarget, effects: &mut Vec<Effect>) -> Outcome {
     let Some(path) = state.paths.get(&id) else { return Outcome::Refused(Refusal::UnknownGroup) };
-    let count = path.partitions.len();
+    let count = state.topics[&path.topic].partitions.len();
     let all = |seq: Seq| (0..count).map(|number| (Partition::from_index(number), seq)).collect();
     // The last of two places in one partition counts.
     let places: BTreeMap<Partition, Seq> = match target {

@@ -33,7 +33,7 @@ fn apply_item(
     let path = state.path_mut(id).expect("checked by the caller; settling removes no path");
     let rules = path.settings.rules();
     let number = item.partition.index();
-    let Some(partition) = path.partition_mut(number) else {
+    let Some(partition) = path.partitions.get_mut(number) else {
         codes.extend((0..item.count).map(|_| SettleCode::Unknown));
         return;
     };

@@ -65,11 +65,12 @@ pub(super) fn let_go(state: &State, topic: TopicIncarnation, partition: Partitio
 fn pass(state: &mut State, id: PathId, partition: Partition, below: Seq, steps: &mut Steps, effects: &mut Vec<Effect>) {
     let path = state.paths.get_mut(&id).expect("invariant 1: a topic refers to its paths");
     let found = &state.topics[&path.topic].partitions[partition.index()];
-    let passed = path.partition_mut(partition.index()).expect("paths have the partitions of their topic");
-    if passed.kept_from() >= below || passed.is_moving() || steps.left == 0 {
+    let here = &path.partitions[partition.index()];
+    if here.kept_from() >= below || here.is_moving() || steps.left == 0 {
         return;
     }
     steps.left -= 1;
+    let passed = path.partitions.make(partition.index());
     passed.trim(below, found.last_seq, &found.facts(), &mut steps.left, &mut steps.moved);
     state.retime(id, partition);
     if !steps.moved.is_empty() {
@@ -89,7 +90,7 @@ fn raise(
 ) {
     let topic = topic_of(&mut state.topics, id).expect("looked up by the caller");
     let found = topic.partition_mut(partition.index()).expect("looked up by the caller");
-    let mut first_seq = below;
+    let (mut first_seq, mut gone) = (below, 0);
     while let Some(at) = found.schedule.first_among(Seq::ZERO..below) {
         if *steps == 0 {
             first_seq = at.seq;
@@ -98,11 +99,13 @@ fn raise(
         *steps -= 1;
         found.schedule.forget(at);
         state.delayed -= 1;
+        gone += 1;
     }
     let is_raised = first_seq > found.kept.first_seq;
     if is_raised {
         found.kept.raise_to(first_seq, found.last_seq, found.bytes);
     }
+    topic.delayed -= gone;
     state.retime_delays(id, partition);
     if is_raised {
         let_go(state, id, partition, effects);

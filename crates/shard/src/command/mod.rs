@@ -85,6 +85,13 @@ pub enum Command {
     ChangeDefaults(DefaultsPatch),
 }
 
+impl Command {
+    /// Whether it may make topics, partitions or groups.
+    pub(crate) const fn makes_much(&self) -> bool {
+        matches!(self, Self::CreateTopic(_) | Self::JoinGroup(_) | Self::ChangeTopic(_))
+    }
+}
+
 /// Where a path is moved to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SeekTarget {

@@ -11,6 +11,8 @@
 //! | cursor | 8 | the partition that the next `Deliver` looks at first | replicas that deliver differently |
 //! | reserved | 8 | the member that is to become empty for a message that is delivered alone; 0 = none | one that kills its workers with others in their hands |
 //! | since | 8 | if one is: since when, lease time, ms | a member kept empty for ever |
+//! | partition count | 2 | partitions in which something is kept; what the path has in any other of its topic is that of a new one | |
+//! | partitions | n × 2 | their numbers, rising | what a path has lost, or taken for another partition's (P4) |
 //! | member count | 8 | members that follow, by rising number | |
 //! | member | 8 | the member's number, not 0 | a session lost or doubled |
 //! | secret_hash | 8 | hash of the secret by which it can resume | a session taken over |
@@ -27,13 +29,14 @@ use super::head::Head;
 use super::section::{Body, put_settings, put_text};
 use crate::names::check_name;
 use crate::settings::GroupSettings;
+use crate::state::path_partitions::PathPartitions;
 use crate::state::{MEMBERS_MAX, Member, PartitionState, Path, Pulled, Reserved, Topic};
 use bytes::{BufMut, BytesMut};
 use mortarmq_delivery::PathPartition;
-use mortarmq_types::{ClusterTime, CommitIndex, Epoch, LeaseTime, MemberId, Position, TopicIncarnation};
+use mortarmq_types::{ClusterTime, CommitIndex, Epoch, LeaseTime, MemberId, Partition, Position, TopicIncarnation};
 use std::collections::BTreeMap;
 
-pub(super) fn put(out: &mut BytesMut, path: &Path) {
+pub(super) fn put(out: &mut BytesMut, path: &Path, numbers: impl ExactSizeIterator<Item = Partition>) {
     out.put_u64(path.topic.get());
     put_text(out, &path.group);
     put_settings(out, |setting| path.settings.get(setting));
@@ -43,6 +46,8 @@ pub(super) fn put(out: &mut BytesMut, path: &Path) {
     if let Some(reserved) = path.reserved {
         out.put_u64(reserved.since.get());
     }
+    out.put_u16(u16::try_from(numbers.len()).expect("at most 1024 partitions"));
+    numbers.for_each(|number| out.put_u16(number.get()));
     out.put_u64(path.members.len() as u64);
     for (id, member) in &path.members {
         out.put_u64(id.get());
@@ -58,12 +63,12 @@ pub(super) fn put(out: &mut BytesMut, path: &Path) {
     }
 }
 
-/// The path without its partitions, which have sections of their own.
+/// The path without its partitions, which have sections of their own, and the numbers of those.
 pub(super) fn take(
     body: &mut Body,
     topics: &BTreeMap<TopicIncarnation, Topic>,
     head: &Head,
-) -> Result<Path, ImageError> {
+) -> Result<(Path, Vec<Partition>), ImageError> {
     let incarnation = TopicIncarnation::new(body.u64()?);
     let topic = topics.get(&incarnation).ok_or_else(|| body.wrong("topic", incarnation.get()))?;
     let group = body.text("group")?;
@@ -78,14 +83,32 @@ pub(super) fn take(
         MemberId::ZERO => None,
         member => Some(Reserved { member, since: LeaseTime::new(body.u64()?) }),
     };
+    let numbers = take_numbers(body, topic.partitions.len())?;
     let members = take_members(body, head)?;
     if !members.is_empty() && idle_since != ClusterTime::ZERO {
         return Err(body.wrong("idle_since", idle_since.get()));
     }
     let idle_since = members.is_empty().then_some(idle_since);
-    let partitions = Vec::with_capacity(topic.partitions.len());
-    let (topic, counted) = (incarnation, Vec::new());
-    Ok(Path { topic, group, settings, partitions, members, idle_since, cursor, counted, reserved })
+    let (topic, partitions) = (incarnation, PathPartitions::default());
+    Ok((Path { topic, group, settings, partitions, members, idle_since, cursor, reserved }, numbers))
+}
+
+/// Numbers of partitions, each above the one before, of as many as the topic has.
+fn take_numbers(body: &mut Body, of_topic: usize) -> Result<Vec<Partition>, ImageError> {
+    let count = usize::from(body.u16()?);
+    if count > of_topic {
+        return Err(body.wrong("partition count", count as u64));
+    }
+    let (mut numbers, mut least) = (Vec::with_capacity(count), 0);
+    for _ in 0..count {
+        let number = Partition::new(body.u16()?);
+        if number.index() < least || number.index() >= of_topic {
+            return Err(body.wrong("partition number", u64::from(number.get())));
+        }
+        least = number.index() + 1;
+        numbers.push(number);
+    }
+    Ok(numbers)
 }
 
 fn take_members(body: &mut Body, head: &Head) -> Result<BTreeMap<MemberId, Member>, ImageError> {

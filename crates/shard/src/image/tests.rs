@@ -217,7 +217,7 @@ fn what_contradicts_another_section_is_refused() {
         let (far, moved, ended) = (Seq::new(9), &mut Vec::new(), &mut Vec::new());
         let (window, schedule) = (FactWindow::new(1), state.topics[&TOPIC].partitions[0].schedule.clone());
         let facts = FactView { stretch: None, window: &window, schedule: &schedule };
-        let place = &mut state.path_mut(PATH).expect("there").partitions[0];
+        let place = state.path_mut(PATH).expect("there").partitions.make(0);
         place.seek(far, far, &facts, &mut 9, moved, ended).expect("nothing moves");
         place.seek(Seq::FIRST, far, &facts, &mut 9, moved, ended).expect("nothing moves");
     });
@@ -286,11 +286,12 @@ fn p7_members_that_are_leaving_go_on_leaving_after_a_restart() {
 fn with_a_dead_letter() -> Shard {
     let mut shard = small();
     let path = &shard.state().paths[&PATH];
-    let held = (0..).zip(&path.partitions).find_map(|(number, partition)| {
+    let held = path.partitions.made().find_map(|(number, partition)| {
         let live = |(seq, entry): (Seq, &mortarmq_delivery::Entry)| Some((number, seq, entry.lease()?.delivery_id));
         partition.unsettled().find_map(live)
     });
     let (partition, seq, delivery) = held.expect("one message is held");
+    let partition = u16::try_from(partition).expect("few");
     let mut builder = BatchBuilder::default();
     let kind = SettleKind::DeadLetter { error: String::new() };
     builder.add(&Command::Settle(Settle { path: PATH, items: vec![item(partition, seq.get(), delivery.get(), kind)] }));

@@ -87,6 +87,8 @@ pub(super) fn take(body: &mut Body, head: &Head) -> Result<Topic, ImageError> {
         producers: Producers::default(),
         keys: Keys::default(),
         round_robin: body.u64_in("round_robin", 0, u64::from(partitions) - 1)?,
+        facts: 0,
+        delayed: 0,
     })
 }
 

@@ -14,14 +14,18 @@
 //! 10. What is kept is counted: producers' publishes, delayed messages, idempotency keys, facts, and what paths have.
 //! 11. A member that holds a message which was delivered alone holds nothing else, and of a path at most one does; while one
 //!     does nobody is reserved. Who is reserved is a member.
+//! 12. Nothing is known of a topic that is deleted but what waits to be given back ([`paths`]).
 //!
 //! An image of the state shares what grows with the work: topics and their partitions stand behind `Arc`, so do the
 //! buckets and lines of producers; facts, unsettled messages and runs of settles are persistent collections. What changes
 //! while the image lives is copied first, piece by piece: no step of the loop pays for a whole.
 
 mod check;
+mod derive;
 pub mod entries;
 mod member;
+pub mod path_partitions;
+pub mod paths;
 pub(crate) mod pins;
 pub mod timers;
 
@@ -40,9 +44,11 @@ use mortarmq_types::{
     Cause, ClusterTime, CommitIndex, DeliveryId, Epoch, LeaseTime, MemberId, Partition, PathId, Position, Seq,
     TopicIncarnation, WallTime,
 };
+use path_partitions::PathPartitions;
+use paths::Paths;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
-use timers::{Place, Timers};
+use timers::{ByTopic, Place};
 
 pub(crate) use member::Asks;
 pub use member::{Member, Pulled};
@@ -79,16 +85,16 @@ pub struct State {
     /// Incarnations by lower-case name.
     pub names: BTreeMap<String, TopicIncarnation>,
     /// Paths by number.
-    pub paths: BTreeMap<PathId, Path>,
+    pub paths: Paths,
     pub(crate) last_topic: TopicIncarnation,
     pub(crate) last_path: PathId,
-    pub(crate) timers: Timers<Place>,
+    pub(crate) timers: ByTopic<Place>,
     /// When messages of a partition fall due that were delayed.
-    pub(crate) delays: Timers<(TopicIncarnation, Partition)>,
+    pub(crate) delays: ByTopic<Partition>,
     /// Delayed messages of all partitions.
     pub(crate) delayed: u64,
     /// When paths that nobody uses expire.
-    pub(crate) idle: Timers<PathId>,
+    pub(crate) idle: ByTopic<PathId>,
     /// Paths that expired.
     pub groups_expired: u64,
     /// Members whose leases are still being ended, a bounded number per batch.
@@ -96,7 +102,12 @@ pub struct State {
     pub(crate) producer_entries: u64,
     /// What else is kept, and how old it is.
     pub(crate) entries: Entries,
+    /// Partitions of all topics, but for those of dead-letter topics.
     pub(crate) partitions_total: usize,
+    /// Paths that count for the limits of the catalog.
+    pub(crate) paths_total: usize,
+    /// Their partitions together.
+    pub(crate) path_partitions_total: usize,
     /// Partitions of which a pinned record was freed below what is kept, by this batch: its file may go at its end.
     pub(crate) unpinned: BTreeSet<(TopicIncarnation, Partition)>,
 }
@@ -119,6 +130,10 @@ pub struct Topic {
     pub(crate) producers: Producers,
     pub(crate) keys: Keys,
     pub(crate) round_robin: u64,
+    /// Facts of all partitions.
+    pub(crate) facts: u64,
+    /// Delayed messages of all partitions.
+    pub(crate) delayed: u64,
 }
 
 /// One partition of a topic.
@@ -148,15 +163,13 @@ pub struct Path {
     /// The group's settings.
     pub settings: GroupSettings,
     /// Its deliveries, by partition of the topic.
-    pub partitions: Vec<PathPartition>,
+    pub partitions: PathPartitions,
     /// Its members.
     pub members: BTreeMap<MemberId, Member>,
     /// Since when it has none.
     pub idle_since: Option<ClusterTime>,
     /// The partition that the next `Deliver` looks at first, so that each gets its turn.
     pub(crate) cursor: usize,
-    /// The entries of each partition as they are counted for the shard.
-    pub(crate) counted: Vec<u64>,
     /// Who is to become empty for a message that is delivered alone.
     pub(crate) reserved: Option<Reserved>,
 }
@@ -243,7 +256,7 @@ impl State {
     #[must_use]
     pub fn books(&self, path: &Path) -> Books {
         let topic = &self.topics[&path.topic];
-        path.partitions.iter().zip(&topic.partitions).map(|(partition, state)| partition.books(state.last_seq)).fold(
+        path.partitions_of(topic).map(|(partition, state)| partition.books(state.last_seq)).fold(
             Books::default(),
             |sum, books| Books {
                 produced: sum.produced + books.produced,
@@ -260,7 +273,7 @@ impl State {
     pub fn has_deliverable(&self, path: &Path) -> bool {
         let topic = &self.topics[&path.topic];
         let rules = path.settings.rules();
-        path.partitions.iter().zip(&topic.partitions).any(|(partition, state)| {
+        path.partitions_of(topic).any(|(partition, state)| {
             !partition.is_moving()
                 && (partition.ready_messages() > 0
                     || state.schedule.next_after(partition.due_position()).is_some_and(|next| next.at.due <= self.time)
@@ -271,92 +284,6 @@ impl State {
     /// A path, to change it.
     pub(crate) fn path_mut(&mut self, id: PathId) -> Option<&mut Path> {
         self.paths.get_mut(&id)
-    }
-
-    /// Sets the timer of one place from what its path has due, and frees the dead letters that it needs no more. Whoever
-    /// changes what a path has in a partition calls it.
-    pub(crate) fn retime(&mut self, path: PathId, partition: Partition) {
-        self.unpin_freed(path, partition);
-        let due = self
-            .paths
-            .get(&path)
-            .and_then(|found| found.partitions.get(partition.index()))
-            .and_then(|found| found.next_due(self.gaps_ms));
-        self.timers.set((path, partition), due);
-        self.recount((path, partition));
-    }
-
-    /// Counts what a path has in one partition.
-    fn recount(&mut self, place: Place) {
-        let (id, number) = (place.0, place.1.index());
-        let Some(path) = self.paths.get_mut(&id) else { return };
-        let Some(partition) = path.partitions.get(number) else { return };
-        let now = partition.kept_entries();
-        self.entries.run_ages.set(place, partition.oldest_run());
-        if path.counted.len() < path.partitions.len() {
-            path.counted.resize(path.partitions.len(), 0);
-        }
-        self.entries.paths = self.entries.paths - path.counted[number] + now;
-        path.counted[number] = now;
-    }
-
-    /// Counts no more what a path has in its partitions: it is about to go.
-    pub(crate) fn uncount(&mut self, id: PathId) {
-        let Some(path) = self.paths.get_mut(&id) else { return };
-        self.entries.paths -= std::mem::take(&mut path.counted).iter().sum::<u64>();
-        for number in 0..path.partitions.len() {
-            self.entries.run_ages.set((id, Partition::from_index(number)), None);
-        }
-    }
-
-    /// Sets the delay timer of a partition.
-    pub(crate) fn retime_delays(&mut self, topic: TopicIncarnation, partition: Partition) {
-        let due = self
-            .topics
-            .get(&topic)
-            .and_then(|found| found.partitions.get(partition.index()))
-            .and_then(|found| found.schedule.next_due());
-        self.delays.set((topic, partition), due);
-    }
-
-    /// Notes whether a path has members, and sets when it expires. The own book of a dead-letter topic never does.
-    pub(crate) fn retime_idle(&mut self, id: PathId) {
-        let Some(path) = self.paths.get_mut(&id) else { return self.idle.set(id, None) };
-        path.idle_since = if path.members.is_empty() { path.idle_since.or(Some(self.time)) } else { None };
-        let due = path.expires_at().filter(|_| path.counts(&self.topics[&path.topic]));
-        self.idle.set(id, due);
-    }
-
-    /// Sets every timer anew. For a gap, which moves every lease deadline and is rare (a restart, a failover, a stall), and
-    /// for a state that comes from its image.
-    pub(crate) fn retime_all(&mut self) {
-        let places: Vec<_> =
-            self.paths.iter().flat_map(|(id, path)| (0..path.partitions.len()).map(|number| (*id, number))).collect();
-        for (id, number) in places {
-            self.retime(id, Partition::from_index(number));
-        }
-        let paths: Vec<_> = self.paths.keys().copied().collect();
-        paths.into_iter().for_each(|id| self.retime_idle(id));
-        let partitions: Vec<_> = self
-            .topics
-            .iter()
-            .flat_map(|(id, topic)| (0..topic.partitions.len()).map(|number| (*id, number)))
-            .collect();
-        for (id, number) in partitions {
-            self.retime_delays(id, Partition::from_index(number));
-        }
-    }
-
-    /// Counts what topics keep, in a state that comes from its image.
-    pub(crate) fn recount_topics(&mut self) {
-        for (id, topic) in &self.topics {
-            self.entries.keys += topic.keys.len();
-            self.entries.key_ages.set(*id, topic.keys.oldest());
-            self.entries.producer_ages.set(*id, topic.producers.oldest_filed());
-            for (number, partition) in topic.partitions.iter().enumerate() {
-                self.entries.count_facts((*id, Partition::from_index(number)), 0, partition.facts.len());
-            }
-        }
     }
 }
 
@@ -400,7 +327,7 @@ pub(crate) fn dead_letters_fault<T: std::borrow::Borrow<Topic>>(
     topic: &Topic,
     topics: &BTreeMap<TopicIncarnation, T>,
     names: &BTreeMap<String, TopicIncarnation>,
-    paths: &BTreeMap<PathId, Path>,
+    paths: &Paths,
 ) -> Option<&'static str> {
     let source = source_name(&topic.name)?;
     let source = names.get(&source.to_ascii_lowercase()).and_then(|id| topics.get(id)).map(std::borrow::Borrow::borrow);
@@ -417,6 +344,11 @@ pub(crate) fn dead_letters_fault<T: std::borrow::Borrow<Topic>>(
 }
 
 impl Topic {
+    /// How many of its paths count for the limits of the catalog: see [`Path::counts`].
+    pub(crate) fn counted_paths(&self) -> usize {
+        self.paths.len() - usize::from(self.holds_dead_letters() && self.paths.contains_key(DEAD_LETTER_GROUP))
+    }
+
     /// Whether this is a dead-letter topic: the broker made it, and only the broker adds to it.
     #[must_use]
     pub fn holds_dead_letters(&self) -> bool {
@@ -443,33 +375,33 @@ impl Path {
 
     /// The path as such, as an image keeps it beside its partitions.
     pub(crate) fn without_partitions(&self) -> Self {
-        let Self { topic, group, settings, partitions: _, members, idle_since, cursor, counted: _, reserved } = self;
+        let Self { topic, group, settings, partitions: _, members, idle_since, cursor, reserved } = self;
         let (group, settings, members) = (group.clone(), settings.clone(), members.clone());
         let (topic, idle_since, cursor, reserved) = (*topic, *idle_since, *cursor, *reserved);
-        let (partitions, counted) = (Vec::new(), Vec::new());
-        Self { topic, group, settings, partitions, members, idle_since, cursor, counted, reserved }
+        let partitions = PathPartitions::default();
+        Self { topic, group, settings, partitions, members, idle_since, cursor, reserved }
     }
 
     /// The member that holds a message which was delivered alone. Who is gone and still loses its leases is no member.
     pub(crate) fn alone_with(&self) -> Option<MemberId> {
-        let all = self.partitions.iter().flat_map(PathPartition::alone_with);
+        let all = self.partitions.made().flat_map(|(_, partition)| partition.alone_with());
         all.into_iter().find(|member| self.members.contains_key(member))
     }
 
     /// Whether the member holds no message, in any partition.
     pub(crate) fn holds_nothing(&self, member: MemberId) -> bool {
-        !self.partitions.iter().any(|partition| partition.holds(member))
+        !self.partitions.made().any(|(_, partition)| partition.holds(member))
     }
 
     /// Which part of invariant 11 the path breaks.
     pub(crate) fn alone_fault(&self) -> Option<&'static str> {
-        let all = self.partitions.iter().flat_map(PathPartition::alone_with);
+        let all = self.partitions.made().flat_map(|(_, partition)| partition.alone_with());
         let mut alone = all.filter(|member| self.members.contains_key(member));
         let is_member = |reserved: &Reserved| self.members.contains_key(&reserved.member);
         let Some(member) = alone.next() else {
             return self.reserved.is_some_and(|reserved| !is_member(&reserved)).then_some("reserved");
         };
-        let held: usize = self.partitions.iter().map(|partition| partition.held_by(member).count()).sum();
+        let held: usize = self.partitions.made().map(|(_, partition)| partition.held_by(member).count()).sum();
         match self.reserved {
             Some(_) => Some("reserved"),
             None if held != 1 => Some("messages beside one that is alone"),
@@ -478,9 +410,13 @@ impl Path {
         }
     }
 
-    /// What the path has in one partition, to change it.
-    pub(crate) fn partition_mut(&mut self, number: usize) -> Option<&mut PathPartition> {
-        self.partitions.get_mut(number)
+    /// What the path has in each partition of its topic, with the partition.
+    pub fn partitions_of<'a>(
+        &'a self,
+        topic: &'a Topic,
+    ) -> impl Iterator<Item = (&'a PathPartition, &'a PartitionState)> {
+        let found = topic.partitions.iter().map(|state| &**state);
+        self.partitions.all(topic.partitions.len()).zip(found)
     }
 }
 

@@ -1,6 +1,7 @@
 //! Dead letters whose bytes a redriven message still needs.
 
-use super::{PartitionState, Path, State, Topic, topic_of};
+use super::paths::Paths;
+use super::{PartitionState, State, Topic, topic_of};
 use imbl::OrdMap;
 use mortarmq_types::{Partition, PathId, Seq, TopicIncarnation};
 use std::collections::BTreeMap;
@@ -59,8 +60,8 @@ impl State {
         });
         let pinned: BTreeMap<(TopicIncarnation, usize, Seq), PathId> = pinned.collect();
         let mut needed = BTreeMap::new();
-        for (id, path) in &self.paths {
-            for (number, partition) in path.partitions.iter().enumerate() {
+        for (id, path) in self.paths.iter() {
+            for (number, partition) in path.partitions.made() {
                 for (seq, source) in partition.sources() {
                     let dead_letters = self.dead_letters_of(path.topic).expect("invariant 8: a dead-letter topic");
                     let twice = needed.insert((dead_letters, number, source), *id);
@@ -76,11 +77,11 @@ impl State {
 pub(crate) fn pins_of<T: std::borrow::Borrow<Topic>>(
     topics: &BTreeMap<TopicIncarnation, T>,
     names: &BTreeMap<String, TopicIncarnation>,
-    paths: &BTreeMap<PathId, Path>,
+    paths: &Paths,
 ) -> Result<BTreeMap<(TopicIncarnation, usize), Pins>, (PathId, Seq)> {
     let mut pins: BTreeMap<(TopicIncarnation, usize), Pins> = BTreeMap::new();
-    for (id, path) in paths {
-        for (number, partition) in path.partitions.iter().enumerate() {
+    for (id, path) in paths.iter() {
+        for (number, partition) in path.partitions.made() {
             for (_, source) in partition.sources() {
                 let name = crate::names::dead_letter_name(&topics[&path.topic].borrow().name).to_ascii_lowercase();
                 let dead_letters = names.get(&name).ok_or((*id, source))?;

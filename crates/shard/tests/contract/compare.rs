@@ -57,7 +57,7 @@ fn compare_path(model: &mut Model, state: &State, id: PathId) -> Verdict {
         let counted = model.paths[&id].pushed_to(*member, topic);
         allowed!(held == counted, "wire rule 8: {member} holds {held:?} by pushes, counted {counted:?}");
     }
-    for (number, partition) in found.partitions.iter().enumerate() {
+    for (number, (partition, _)) in found.partitions_of(&state.topics[&found.topic]).enumerate() {
         let messages = topic.partitions[number].clone();
         let last = Seq::new(messages.last());
         let schedule = &state.topics[&found.topic].partitions[number];
@@ -197,7 +197,7 @@ fn ready(obligation: &Obligation, in_order: bool, key: impl Fn(u64) -> KeyHash) 
 
 /// Whoever waits for messages is told when some can be had: a path when its messages come free, a topic when some fall due.
 pub(crate) fn compare_words(before: &State, after: &State, effects: &[Effect]) -> Verdict {
-    let ready = |path: &mortarmq_shard::Path| path.partitions.iter().map(PathPartition::ready_messages).sum::<u64>();
+    let ready = |path: &mortarmq_shard::Path| path.partitions.made().map(|(_, it)| it.ready_messages()).sum::<u64>();
     for (id, path) in &after.paths {
         let was_ready = before.paths.get(id).map_or(0, ready);
         let told = effects.contains(&Effect::PathMoved(*id));

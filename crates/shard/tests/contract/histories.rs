@@ -125,8 +125,9 @@ impl Life {
     /// A move of thousands goes on with the next stamps, in bounded steps, also from an image. The model makes it at once: it
     /// is judged by what all of it did.
     fn finish_moves(&mut self, stamp: Stamp, applied: &mut Applied) -> Result<(), String> {
-        let partitions =
-            |state: &State| state.paths.values().flat_map(|path| path.partitions.clone()).collect::<Vec<_>>();
+        let partitions = |state: &State| {
+            state.paths.values().flat_map(|path| path.partitions.made().map(|(_, it)| it.clone())).collect::<Vec<_>>()
+        };
         while partitions(self.shard.state()).iter().any(PathPartition::is_moving) {
             let before = partitions(self.shard.state());
             self.go_on_from_image()?;
@@ -194,7 +195,7 @@ impl Life {
 fn told(state: &State) -> String {
     let mut lines = vec![format!("before that, at {}:", state.time)];
     for (id, path) in &state.paths {
-        for (number, partition) in path.partitions.iter().enumerate() {
+        for (number, partition) in path.partitions.made() {
             let (at, furthest) = (partition.position(), partition.replay_end());
             let (due_at, due_start) = (partition.due_position(), partition.due_start());
             lines.push(format!(
@@ -358,7 +359,7 @@ fn p8_one_key_with_ten_thousand_waiting_behind_a_lease_goes_on_as_the_model_says
             .state()
             .paths
             .values()
-            .any(|path| path.partitions.iter().any(|it| it.passed_over() + it.packed() >= 10_000))
+            .any(|path| path.partitions.made().any(|(_, it)| it.passed_over() + it.packed() >= 10_000))
     };
     let position =
         |life: &Life| life.shard.state().paths.values().next().map_or(0, |path| path.partitions[0].position().get());

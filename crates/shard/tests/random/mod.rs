@@ -250,9 +250,9 @@ fn deliver_live(random: &mut Random, state: &State) -> Option<Command> {
 fn settle_live(random: &mut Random, state: &State) -> Option<Command> {
     let mut live = Vec::new();
     for (id, path) in &state.paths {
-        for (number, partition) in (0..).zip(&path.partitions) {
+        for (number, partition) in path.partitions.made() {
             let leases = partition.unsettled().filter_map(|(seq, entry)| Some((seq, entry.lease()?.delivery_id)));
-            live.extend(leases.map(|(seq, delivery)| (*id, Partition::new(number), seq, delivery)));
+            live.extend(leases.map(|(seq, delivery)| (*id, Partition::from_index(number), seq, delivery)));
         }
     }
     let place = usize::try_from(random.below(live.len().max(1) as u64)).expect("small");

@@ -118,6 +118,14 @@ impl MemoryDisk {
         self.lock().fail_at.insert(operation);
     }
 
+    /// Takes back every fault that is to come at an operation.
+    pub fn clear_faults(&self) {
+        let mut state = self.lock();
+        state.crash_at = None;
+        state.fail_at.clear();
+        state.short_at.clear();
+    }
+
     /// Whether the disk is full: then nothing can be created and no file grown (`StorageFull`), all else works.
     pub fn set_full(&self, full: bool) {
         self.lock().full = full;

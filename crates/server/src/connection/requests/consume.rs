@@ -106,3 +106,44 @@ fn check_member(session: &Session, subscription: u16, named: MemberId) -> Result
         Some(_) | None => Ok(()),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use mortarmq_node::Request;
+    use mortarmq_types::{NodeId, TopicIncarnation};
+    use mortarmq_wire::ErrorCode;
+    use mortarmq_wire::ops::{StartPolicy, Subscribe};
+
+    use super::subscribe;
+    use crate::connection::session::{Identity, Session};
+    use crate::metrics::Metrics;
+
+    #[test]
+    fn rule_9_a_connection_has_at_most_65535_subscriptions() {
+        let client_address = ([127, 0, 0, 1], 7188).into();
+        let identity = Identity { node_id: NodeId::new(0), client_address, poll_max_wait_ms: 0 };
+        let mut session = Session::new(identity, Arc::default(), Arc::new(Metrics::new()));
+        session.rights = session.access.rights_of(b"");
+        let topic_id = session.handle_of(TopicIncarnation::new(1), "orders").expect("the first");
+        let (credit_count, credit_bytes) = (0, Subscribe::GROUP_CREDIT_BYTES);
+        let wanted = Subscribe {
+            group: "g",
+            topic_id,
+            start: StartPolicy::Earliest,
+            credit_count,
+            credit_bytes,
+            is_shared: true,
+            options: b"",
+        };
+        let mut refused = Vec::new();
+        for number in 1..=65_536_u32 {
+            subscribe(&mut session, 0, &wanted);
+            if let Some(Request::Refused(failure)) = session.take_requests().pop() {
+                refused.push((number, failure.code));
+            }
+        }
+        assert_eq!(refused, [(65_536, ErrorCode::GroupAssignmentLimit)]);
+    }
+}

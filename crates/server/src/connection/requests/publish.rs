@@ -20,6 +20,9 @@ pub(crate) fn one(session: &mut Session, frame_bytes: usize, publish: &Publish<'
         Ok(found) => found,
         Err(failure) => return session.refuse(op, frame_bytes, failure),
     };
+    if publish.producer_id == ProducerId::ZERO && publish.options.idempotency_key.is_none() {
+        session.metrics.count_not_idempotent(1);
+    }
     let sizes = sizes(&publish.body);
     let record = record(publish.producer_id, publish.producer_seq, &publish.body);
     session.run_of(topic).add_asked(topic, publish.partition, sizes, &record, asked);
@@ -35,6 +38,10 @@ pub(crate) fn batch(session: &mut Session, frame_bytes: usize, batch: &PublishBa
         Ok(found) => found,
         Err(failure) => return session.refuse(op, frame_bytes, failure),
     };
+    if batch.producer_id == ProducerId::ZERO {
+        let without_key = batch.records.iter().filter(|record| record.options.idempotency_key.is_none());
+        session.metrics.count_not_idempotent(without_key.count() as u64);
+    }
     let numbered = batch.records.iter().zip(numbers(batch.producer_id, batch.first_producer_seq));
     let records: Vec<_> = numbered
         .zip(asked)

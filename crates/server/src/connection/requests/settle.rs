@@ -1,13 +1,12 @@
 //! SETTLE, ACK and NACK: one request of the node for all of them.
 
-use mortarmq_node::{Failure, Request};
+use mortarmq_node::{Failure, Request, Single, fold};
 use mortarmq_shard::SettleKind;
 use mortarmq_wire::ops::{Ack, DeliveryRef, Nack, NackReason, Settle, SettleItem, SettleKind as WireKind};
 use mortarmq_wire::{ErrorCode, Op};
 
 use crate::clock::NodeClock;
 use crate::connection::session::Session;
-use crate::fold::{Single, fold};
 
 /// SETTLE.
 pub(crate) fn many(session: &mut Session, frame_bytes: usize, settle: &Settle<'_>) {

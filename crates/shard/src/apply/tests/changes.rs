@@ -21,7 +21,7 @@ fn change_group(values: &[(Setting, u64)]) -> Command {
     Command::ChangeGroup(ChangeGroup { path: PATH, settings: SettingsPatch { values: values.to_vec() } })
 }
 
-const DONE: Outcome = Outcome::Changed { is_partial: false };
+const DONE: Outcome = Outcome::Changed;
 
 impl Bench {
     fn change(&mut self, command: Command) -> Outcome {
@@ -69,8 +69,7 @@ fn p4_p8_a_topic_that_grows_goes_on_and_every_group_owes_the_new_partitions_from
     let count = |id| (state.topics[&id].partitions.len(), state.topics[&id].settings.get(Setting::Partitions));
     assert_eq!((count(TOPIC), count(DEAD_LETTERS)), ((4, 4), (4, 4)), "the dead letters grow with it");
     for path in state.paths.values() {
-        assert_eq!(path.partitions.len(), 4);
-        assert!(path.partitions[1..].iter().all(|partition| partition.start() == Seq::FIRST), "{}", path.group);
+        assert!((1..4).all(|number| path.partitions[number].start() == Seq::FIRST), "{}", path.group);
     }
     // By key: where the hash says under the new count. The producer's line of numbers goes on.
     let stored = bench.publish_keyed(3..40);
@@ -103,22 +102,55 @@ fn p4_p8_a_topic_that_grows_goes_on_and_every_group_owes_the_new_partitions_from
 }
 
 #[test]
-fn a_topic_with_many_groups_grows_in_commands_of_bounded_cost() {
+fn p4_p9_a_topic_grows_without_a_step_for_any_group_and_every_group_owes_what_is_new() {
+    // Goal: growing costs the same with any number of groups, and loses nothing. Method: 2,000 groups; their partitions are
+    // counted, and then one of them, one that came later, and one that is deleted are looked at.
     let mut bench = Bench::ready();
-    for group in 1..=300 {
+    for group in 1..2000 {
         bench.run(&[join(&format!("g{group}"), MEMBER)]);
     }
-    let grow = || change_topic(TOPIC, &[(Setting::Partitions, 10)]);
-    let mut counts = vec![];
-    while bench.change(grow()) == (Outcome::Changed { is_partial: true }) {
-        counts.push(bench.shard.state().topics[&TOPIC].partitions.len());
-    }
-    counts.push(bench.shard.state().topics[&TOPIC].partitions.len());
-    assert_eq!(counts, [4, 7, 10], "301 groups: three partitions are about a thousand steps");
-    // The catalog's limit is looked at for all that is asked, before anything is added.
+    let made =
+        |bench: &Bench| bench.shard.state().paths.values().map(|path| path.partitions.made_count()).sum::<usize>();
+    assert_eq!(made(&bench), 2000);
+    assert_eq!(bench.change(change_topic(TOPIC, &[(Setting::Partitions, 65)])), DONE);
+    assert_eq!((bench.shard.state().topics[&TOPIC].partitions.len(), made(&bench)), (65, 2000));
+    assert_eq!(bench.shard.state().path_partitions_total, 65 * 2000, "they count for the catalog's limit all the same");
     let refused = bench.change(change_topic(TOPIC, &[(Setting::Partitions, 1024)]));
     assert!(matches!(refused, Outcome::Refused(Refusal::CatalogQuota { .. })), "{refused:?}");
-    assert_eq!(bench.shard.state().topics[&TOPIC].partitions.len(), 10);
+    bench.run(&[join("later", MEMBER)]);
+    let stored = bench.publish_keyed(1..200);
+    let of_later = made(&bench);
+    assert_eq!(of_later, 2000 + 65, "publishing visits no path");
+    let state = bench.shard.state();
+    assert!(state.paths.values().all(|path| state.books(path).depth == 199), "P9: everybody owes everything");
+    let got = bench.deliver_places(500);
+    let expected: Vec<_> = stored.iter().map(|append| (append.partition.get(), append.seq.get())).collect();
+    assert_eq!(
+        got,
+        {
+            let mut all = expected;
+            all.sort_unstable();
+            all
+        },
+        "P4"
+    );
+    let touched = got.iter().map(|(partition, _)| *partition).filter(|partition| *partition > 0);
+    assert_eq!(made(&bench), of_later + touched.collect::<std::collections::BTreeSet<_>>().len());
+    // What was never touched is purged, sought, trimmed and deleted like everything else.
+    let purged = bench.run(&[Command::PurgePath { path: PathId::new(2) }]).outcomes;
+    assert_eq!(purged, [Outcome::Moved { replayed: 0, dropped: 199, is_partial: false }]);
+    let ended = bench.run(&[Command::DeleteGroup { path: PathId::new(3) }]);
+    assert_eq!(ended.outcomes, [Outcome::Moved { replayed: 0, dropped: 199, is_partial: false }]);
+    let told = ended.effects.iter().filter(|effect| {
+        matches!(effect, Effect::Ledger(ledger)
+        if ledger.event.kind == crate::ledger::LedgerKind::Dropped(mortarmq_types::DropReason::GroupDeleted))
+    });
+    assert!(told.count() >= 50, "the ledger of each partition is told");
+    let mut image = bytes::BytesMut::new();
+    bench.shard.image().encode(&mut image);
+    let restored = crate::Shard::from_image(image.freeze()).expect("it was just encoded");
+    assert_eq!(restored.state(), bench.shard.state());
+    restored.check();
 }
 
 #[test]

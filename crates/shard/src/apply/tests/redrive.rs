@@ -243,7 +243,7 @@ fn p11_an_image_whose_sources_cannot_be_is_refused() {
         partition.last_seq = Seq::FIRST;
         partition.facts = crate::facts::FactWindow::new(1);
         partition.facts.push(Seq::FIRST, partition_fact(), false);
-        state.paths.get_mut(&OWN_BOOK).expect("there").partitions[0] =
+        *state.paths.get_mut(&OWN_BOOK).expect("there").partitions.make(0) =
             mortarmq_delivery::PathPartition::new(Seq::FIRST);
     };
     assert_eq!(damaged(cut), Some(ImageError::Source { path: PATH, letter: Seq::new(2) }));

@@ -39,7 +39,7 @@ impl Model {
         for id in [Some(change.topic), dead_letters].into_iter().flatten() {
             self.grow(id, wanted);
         }
-        seen.expect(&Outcome::Changed { is_partial: false })
+        seen.expect(&Outcome::Changed)
     }
 
     /// Every group owes the new partitions from their first message on.
@@ -110,7 +110,7 @@ impl Model {
                 self.reach(what);
             }
         }
-        seen.expect(&Outcome::Changed { is_partial: false })
+        seen.expect(&Outcome::Changed)
     }
 
     pub(super) fn change_defaults(&mut self, patch: &DefaultsPatch, seen: &Seen<'_>) -> Verdict {
@@ -121,7 +121,7 @@ impl Model {
         self.defaults = Some(defaults);
         self.note_idle_ms();
         self.reach("initial values changed");
-        seen.expect(&Outcome::Changed { is_partial: false })
+        seen.expect(&Outcome::Changed)
     }
 
     /// A producer that was forgotten under a shorter time stays forgotten under a longer one.

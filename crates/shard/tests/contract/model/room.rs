@@ -33,11 +33,13 @@ impl Model {
     /// Notes what the shard keeps around the one command that is to be applied.
     pub(crate) fn observe_bound(&mut self, before: &State, after: &State) {
         let of_path = |(id, path): (&PathId, &mortarmq_shard::Path)| {
-            let positions: Vec<_> = path.partitions.iter().map(|it| it.position().get()).collect();
+            let all = path.partitions_of(&after.topics[&path.topic]);
+            let positions: Vec<_> = all.map(|(it, _)| it.position().get()).collect();
             let id = *id;
             positions.into_iter().enumerate().map(move |(number, position)| ((id, number), position))
         };
-        let paths: u64 = after.paths.values().flat_map(|path| &path.partitions).map(|it| it.kept_entries()).sum();
+        let paths: u64 =
+            after.paths.values().flat_map(|path| path.partitions.made()).map(|(_, it)| it.kept_entries()).sum();
         let delayed: usize = after.topics.values().flat_map(|it| &it.partitions).map(|it| it.schedule.len()).sum();
         self.bound = Some(Bound {
             before: before.entries(),

@@ -3,38 +3,76 @@
 
 use std::collections::VecDeque;
 
-use mortarmq_node::{CopyWork, SegmentWork};
 use mortarmq_shard::MessagePlace;
-use mortarmq_storage::{FlushError, SegmentWriter};
+use mortarmq_storage::{AppendError, CheckpointError, FlushError, SegmentReader, SegmentWriter};
 
-use crate::room::{Room, Use};
-use crate::segment_thread::SegmentError;
-use crate::threads::chain;
+use super::chain;
+use super::room::{Room, Use};
+use crate::copies::CopyWork;
+use crate::output::SegmentWork;
+
+/// Why segment work could not be done.
+#[derive(Debug, thiserror::Error)]
+pub enum SegmentError {
+    /// A record or an event was not taken.
+    #[error("segment work was not taken")]
+    Append(#[source] AppendError),
+    /// The bytes could not be written.
+    #[error("segments could not be written")]
+    Flush(#[source] FlushError),
+    /// The checkpoint could not be made.
+    #[error("the checkpoint could not be made")]
+    Checkpoint(#[source] CheckpointError),
+}
+
+/// A copy whose source could not be read: it tells of the damage, and holds nothing else.
+#[derive(Clone, Debug)]
+pub struct UnreadableCopy {
+    /// The source.
+    pub from: MessagePlace,
+    /// Why, with file and offset.
+    pub reason: String,
+}
 
 /// The segment writer and its backlog, which is empty but on a full disk.
-pub(crate) struct Segments {
-    pub(crate) writer: SegmentWriter,
+pub struct Segments {
+    pub(super) writer: SegmentWriter,
     backlog: VecDeque<SegmentWork>,
     backlog_bytes: u64,
+    unreadable: Vec<UnreadableCopy>,
 }
 
 impl Segments {
-    pub(crate) fn new(writer: SegmentWriter) -> Self {
-        Self { writer, backlog: VecDeque::new(), backlog_bytes: 0 }
+    /// A writer that has nothing in memory yet.
+    #[must_use]
+    pub fn new(writer: SegmentWriter) -> Self {
+        Self { writer, backlog: VecDeque::new(), backlog_bytes: 0, unreadable: Vec::new() }
+    }
+
+    /// Reads what is written; clones serve any number of threads.
+    #[must_use]
+    pub fn reader(&self) -> SegmentReader {
+        self.writer.reader()
+    }
+
+    /// Copies whose source could not be read, since the last call.
+    pub fn take_unreadable(&mut self) -> Vec<UnreadableCopy> {
+        std::mem::take(&mut self.unreadable)
     }
 
     /// How many bytes are not written, in the writer's memory or in the backlog.
-    pub(crate) fn unwritten_bytes(&self) -> u64 {
+    #[must_use]
+    pub fn unwritten_bytes(&self) -> u64 {
         self.writer.buffered_bytes() + self.backlog_bytes
     }
 
     /// Whether something waits that the writer could not take yet.
-    pub(crate) fn has_backlog(&self) -> bool {
+    pub(super) fn has_backlog(&self) -> bool {
         !self.backlog.is_empty()
     }
 
     /// Takes work, in order.
-    pub(crate) fn take(&mut self, work: Vec<SegmentWork>, room: &Room) -> Result<(), SegmentError> {
+    pub(super) fn take(&mut self, work: Vec<SegmentWork>, room: &Room) -> Result<(), SegmentError> {
         let mut work = work.into_iter();
         if self.backlog.is_empty() {
             for item in work.by_ref() {
@@ -50,7 +88,7 @@ impl Segments {
 
     /// Writes what waits, with room from the reserve if need be, and goes on with the backlog. Gives back what the writer
     /// said when there was no room: that is no failed write, and nothing is lost (failure rule 8).
-    pub(crate) fn flush(&mut self, room: &Room, wanted_for: Use) -> Result<Option<FlushError>, SegmentError> {
+    pub(super) fn flush(&mut self, room: &Room, wanted_for: Use) -> Result<Option<FlushError>, SegmentError> {
         loop {
             if let Some(full) = self.write(room, wanted_for)? {
                 return Ok(Some(full));
@@ -108,10 +146,8 @@ impl Segments {
         let source = read.map(|records| records.into_iter().find(|found| found.seq == seq).map(|found| found.record));
         let copied = copy.make(source.map_err(|error| chain(&error)));
         if let Some(reason) = &copied.unreadable {
-            tracing::error!(
-                topic = topic.to_hex(), %partition, %seq,
-                "a dead message cannot be read; its dead letter tells of the damage only: {reason}"
-            );
+            self.unreadable
+                .push(UnreadableCopy { from: MessagePlace { topic, partition, seq }, reason: reason.clone() });
         }
         self.writer.append(std::slice::from_ref(&copied.record)).map_err(SegmentError::Append)?;
         Ok(None)
@@ -144,11 +180,11 @@ fn bytes(item: &SegmentWork) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::Segments;
-    use crate::inbox::inbox;
-    use crate::room::{Room, Use};
+    use crate::copies::CopyWork;
+    use crate::drive::{Room, Use};
+    use crate::output::SegmentWork;
     use bytes::BytesMut;
     use mortarmq_delivery::Death;
-    use mortarmq_node::{CopyWork, SegmentWork};
     use mortarmq_shard::record::{NewRecord, write_record};
     use mortarmq_shard::{CopyEffect, Envelope, MessagePlace};
     use mortarmq_storage::{Disk, MemoryDisk, SegmentOptions, SegmentRecord, SegmentWriter};
@@ -204,8 +240,7 @@ mod tests {
         let (disk, data) = (MemoryDisk::new(), Path::new("data"));
         disk.create_dir_all(data).expect("a folder");
         let shared: Arc<dyn Disk> = Arc::new(disk.clone());
-        let (events, _told) = inbox();
-        let room = Room::open(Arc::clone(&shared), data, 16 << 20, 0, events).expect("opened");
+        let room = Room::open(Arc::clone(&shared), data, 16 << 20, 0, |_| {}).expect("opened");
         let writer = SegmentWriter::open(shared, data, SegmentOptions::default()).expect("an empty folder");
         let reader = writer.reader();
         let mut segments = Segments::new(writer);

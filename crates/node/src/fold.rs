@@ -5,16 +5,21 @@ use mortarmq_types::{DeliveryId, Partition, Seq};
 
 /// One delivery that a client settles.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Single {
-    pub(crate) partition: Partition,
-    pub(crate) seq: Seq,
-    pub(crate) delivery_id: DeliveryId,
-    pub(crate) kind: SettleKind,
+pub struct Single {
+    /// The message's partition.
+    pub partition: Partition,
+    /// Its place there.
+    pub seq: Seq,
+    /// The delivery that is meant.
+    pub delivery_id: DeliveryId,
+    /// What becomes of it.
+    pub kind: SettleKind,
 }
 
 /// Folds consecutive acks of consecutive sequences and deliveries of one partition. The order stays, so that the codes,
 /// one for each delivery, are those of the items as they were sent.
-pub(crate) fn fold(singles: impl IntoIterator<Item = Single>) -> Vec<SettleItem> {
+#[must_use]
+pub fn fold(singles: impl IntoIterator<Item = Single>) -> Vec<SettleItem> {
     let mut items: Vec<SettleItem> = Vec::new();
     for single in singles {
         if let Some(last) = items.last_mut()

@@ -1,0 +1,252 @@
+//! From a data directory to a node: the journal is replayed, and the segments are written anew on the way.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use mortarmq_storage::{
+    CheckpointError, Covered, Disk, FolderError, Journal, JournalError, JournalOptions, RecoverStop, Recovered,
+    SegmentOptions, SegmentWriter, load_checkpoint,
+};
+
+use super::room::{Room, Use};
+use super::segments::{SegmentError, Segments};
+use super::{FLUSH_BYTES, chain};
+use crate::config::{NodeConfig, Now};
+use crate::node::Node;
+use crate::output::SegmentWork;
+use crate::recovery::{NodeError, NodeRecovery};
+
+/// How the files of a node are kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DriveOptions {
+    /// The journal's.
+    pub journal: JournalOptions,
+    /// The segments'.
+    pub segments: SegmentOptions,
+}
+
+/// A node with the storage it needs.
+pub struct RecoveredNode {
+    /// The node; it leads after the driver has carried out its first outputs.
+    pub node: Node,
+    /// Its journal.
+    pub journal: Journal,
+    /// Its segments.
+    pub segments: Segments,
+    /// Names what could not be written to the segments, because the disk is full.
+    pub unwritten: Option<u64>,
+    /// Whether there was no journal before.
+    pub is_new: bool,
+    /// The last entry of the checkpoint that it went on from.
+    pub checkpoint: Option<u64>,
+    /// What the journal held.
+    pub found: Recovered,
+}
+
+/// How far the recovery of a node is that was there before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RecoverStage {
+    /// The checkpoint is read.
+    Begun {
+        /// Its last entry, if there is one.
+        checkpoint: Option<u64>,
+    },
+    /// The segments are as the checkpoint lists them, and the journal is read.
+    Replaying,
+}
+
+/// What a recovery asks of its driver.
+pub trait RecoverWatch {
+    /// The clocks.
+    fn now(&self) -> Now;
+
+    /// The recovery came to a stage.
+    fn note(&mut self, stage: RecoverStage);
+}
+
+/// Why a data directory makes no node.
+#[derive(Debug, thiserror::Error)]
+pub enum RecoverError {
+    /// The data directory cannot be looked at.
+    #[error("cannot read {}", .path.display())]
+    DataDir {
+        /// The directory.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The disk is full and the reserve used up, and more than may stay in memory has to be written.
+    #[error("the disk that holds {} is full, and {bytes} bytes of segments wait", .path.display())]
+    NoRoom {
+        /// The data directory.
+        path: PathBuf,
+        /// What had to be written when the start gave up.
+        bytes: u64,
+    },
+    /// The checkpoint, or a file that it lists, is damaged or cannot be read.
+    #[error("the checkpoint cannot be used")]
+    Checkpoint(#[source] CheckpointError),
+    /// The folder of the segments cannot be used.
+    #[error("cannot prepare the segments")]
+    Folder(#[source] FolderError),
+    /// The journal cannot be recovered.
+    #[error("cannot recover the journal")]
+    Journal(#[source] JournalError),
+    /// The segments cannot be written anew.
+    #[error("cannot write the segments anew")]
+    Segments(#[source] SegmentError),
+    /// What the journal holds makes no node.
+    #[error("cannot recover the node")]
+    Node(#[source] NodeError),
+}
+
+/// Recovers the node of a data directory that is locked and whose identity is known. On a full disk the segments are
+/// written with room from the reserve, and what it is not enough for stays in memory, within bounds (failure rule 8).
+/// The clocks are read when all is replayed.
+///
+/// # Errors
+/// Whatever keeps the data from being a node's. A torn tail is none.
+pub fn recover(
+    disk: &Arc<dyn Disk>,
+    data_dir: &Path,
+    config: NodeConfig,
+    options: DriveOptions,
+    room: &Room,
+    watch: &mut dyn RecoverWatch,
+) -> Result<RecoveredNode, RecoverError> {
+    let path = data_dir.to_path_buf();
+    let exists = Journal::exists(&**disk, data_dir);
+    let is_new = !exists.map_err(|source| RecoverError::DataDir { path: path.clone(), source })?;
+    let loaded = load_checkpoint(&**disk, data_dir).map_err(RecoverError::Checkpoint)?;
+    let mut segments =
+        SegmentWriter::open(Arc::clone(disk), data_dir, options.segments).map_err(RecoverError::Folder)?;
+    let covered = loaded.as_ref().map(|loaded| Covered { log_index: loaded.meta.log_index });
+    if !is_new {
+        watch.note(RecoverStage::Begun { checkpoint: covered.map(|covered| covered.log_index) });
+    }
+    let mut recovery = match loaded {
+        Some(loaded) => {
+            segments.restore(&loaded.files).map_err(RecoverError::Checkpoint)?;
+            NodeRecovery::from_checkpoint(config, &loaded.meta, loaded.image)
+        }
+        None => {
+            segments.reset().map_err(RecoverError::Folder)?;
+            NodeRecovery::new(config)
+        }
+    }
+    .map_err(RecoverError::Node)?;
+    if let Some(bytes) = recovery.segment_max_bytes() {
+        segments.set_segment_bytes(bytes);
+    }
+    let membership = recovery.membership();
+    if !is_new {
+        watch.note(RecoverStage::Replaying);
+    }
+    let mut behind = Behind::new(Segments::new(segments));
+    let recovered = Journal::recover(Arc::clone(disk), data_dir, options.journal, membership, covered, &mut |batch| {
+        let work = recovery.handle_batch(batch).map_err(|error| stop(&error))?;
+        behind.take(work, room, &mut recovery).map_err(|error| stop(&error))
+    });
+    if behind.is_out_of_room {
+        return Err(RecoverError::NoRoom { path, bytes: behind.segments.unwritten_bytes() });
+    }
+    let (journal, found) = recovered.map_err(RecoverError::Journal)?;
+    let Behind { mut segments, .. } = behind;
+    let full = segments.flush(room, Use::Segments).map_err(RecoverError::Segments)?;
+    let (node, unwritten) = if full.is_none() {
+        (recovery.finish(watch.now()).map_err(RecoverError::Node)?, None)
+    } else {
+        let (node, ticket) = recovery.finish_unwritten(watch.now()).map_err(RecoverError::Node)?;
+        (node, Some(ticket))
+    };
+    let checkpoint = covered.map(|covered| covered.log_index);
+    Ok(RecoveredNode { node, journal, segments, unwritten, is_new, checkpoint, found })
+}
+
+/// The segments while the journal is replayed.
+struct Behind {
+    segments: Segments,
+    /// They are written when so much waits: a disk that is full need not be asked with every batch.
+    flush_at_bytes: u64,
+    /// More waits than may be kept in memory.
+    is_out_of_room: bool,
+}
+
+impl Behind {
+    fn new(segments: Segments) -> Self {
+        Self { segments, flush_at_bytes: FLUSH_BYTES, is_out_of_room: false }
+    }
+
+    fn take(&mut self, work: Vec<SegmentWork>, room: &Room, recovery: &mut NodeRecovery) -> Result<(), SegmentError> {
+        self.segments.take(work, room)?;
+        if self.segments.unwritten_bytes() < self.flush_at_bytes {
+            return Ok(());
+        }
+        if let Some(full) = self.segments.flush(room, Use::Segments)? {
+            self.flush_at_bytes = self.segments.unwritten_bytes() + FLUSH_BYTES;
+            self.is_out_of_room = self.segments.unwritten_bytes() > UNWRITTEN_BYTES_MAX;
+            return if self.is_out_of_room { Err(SegmentError::Flush(full)) } else { Ok(()) };
+        }
+        self.flush_at_bytes = FLUSH_BYTES;
+        recovery.handle_segments_written();
+        Ok(())
+    }
+}
+
+fn stop(error: &dyn std::error::Error) -> RecoverStop {
+    RecoverStop { reason: chain(error) }
+}
+
+/// What a start on a full disk keeps in memory at most, as a node that runs does.
+const UNWRITTEN_BYTES_MAX: u64 = 64 << 20;
+
+#[cfg(test)]
+mod tests {
+    use super::{Behind, FLUSH_BYTES, NodeConfig, NodeRecovery, Room, Segments, UNWRITTEN_BYTES_MAX};
+    use crate::output::SegmentWork;
+    use mortarmq_storage::{Disk, LedgerRecord, MemoryDisk, SegmentOptions, SegmentWriter};
+    use mortarmq_types::{NodeId, Partition, Seq, TopicIncarnation};
+    use std::path::Path;
+    use std::sync::Arc;
+
+    const MIB: u64 = 1 << 20;
+
+    /// About a MiB of work.
+    fn work() -> Vec<SegmentWork> {
+        let (topic, partition) = (TopicIncarnation::new(1), Partition::ZERO);
+        let payload = vec![7; 1 << 20].into();
+        vec![SegmentWork::Ledger(LedgerRecord { topic, partition, first_seq: Seq::FIRST, count: 1, payload })]
+    }
+
+    #[test]
+    fn rule_8_a_start_without_room_keeps_so_much_in_memory_and_then_says_what_it_needs() {
+        let (disk, data) = (MemoryDisk::new(), Path::new("data"));
+        disk.create_dir_all(data).expect("a folder");
+        let shared: Arc<dyn Disk> = Arc::new(disk.clone());
+        let room = Room::open(Arc::clone(&shared), data, 16 * MIB, 0, |_| {}).expect("opened");
+        let segments = SegmentWriter::open(shared, data, SegmentOptions::default()).expect("an empty folder");
+        let mut recovery = NodeRecovery::new(NodeConfig::new(NodeId::ZERO, [1; 16], 1)).expect("a new node");
+        disk.set_capacity(Some(16 * MIB));
+        let mut behind = Behind::new(Segments::new(segments));
+        let mut taken = 0;
+        let error = loop {
+            match behind.take(work(), &room, &mut recovery) {
+                Ok(()) => taken += MIB,
+                Err(error) => break error,
+            }
+        };
+        // Three quarters of the reserve are written, and the bound and one flush more are in memory.
+        let (least, most) =
+            (12 * MIB - FLUSH_BYTES + UNWRITTEN_BYTES_MAX, 12 * MIB + UNWRITTEN_BYTES_MAX + FLUSH_BYTES);
+        assert!((least..=most).contains(&taken), "{} MiB", taken / MIB);
+        assert!(behind.is_out_of_room && error.to_string().contains("could not be written"), "{error}");
+        assert!(behind.segments.unwritten_bytes() > UNWRITTEN_BYTES_MAX);
+        // With room, all of it is written.
+        disk.set_capacity(None);
+        for _ in 0..9 {
+            behind.take(work(), &room, &mut recovery).expect("there is room");
+        }
+        assert!(behind.segments.unwritten_bytes() < FLUSH_BYTES);
+    }
+}

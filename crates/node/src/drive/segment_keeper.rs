@@ -1,0 +1,133 @@
+//! The segment writer as a driver uses it: what it has taken and not written, and when that is told.
+//!
+//! On a full disk it takes from the reserve. With its part used up it keeps what it was given in memory, goes on taking
+//! work and is to be flushed again later; a checkpoint is put off (failure rule 8). It never waits for room: the next job
+//! may be the checkpoint that makes some.
+
+use std::sync::Arc;
+
+use mortarmq_storage::{CheckpointError, CheckpointMeta, CheckpointWritten, FlushError, SegmentReader};
+
+use super::FLUSH_BYTES;
+use super::room::{Room, Use};
+use super::segments::{SegmentError, Segments, UnreadableCopy};
+use crate::output::SegmentWork;
+
+/// The writer, and the last ticket that it has taken and not written.
+pub struct SegmentKeeper {
+    segments: Segments,
+    room: Arc<Room>,
+    ticket: Option<u64>,
+}
+
+/// What came of a flush.
+#[derive(Debug)]
+pub enum Flushed {
+    /// Nothing waited.
+    Nothing,
+    /// All work up to a ticket is written: call `handle_segments_written`.
+    Written {
+        /// The ticket.
+        ticket: u64,
+    },
+    /// There was no room, and the writer's part of the reserve is used up. Nothing is lost; flush again later.
+    NoRoom(FlushError),
+}
+
+/// What came of a checkpoint.
+#[derive(Debug)]
+pub enum Checkpointed {
+    /// It is durable: call `handle_segments_written` with the ticket, if there is one, then `handle_checkpoint_written`.
+    Written {
+        /// What waited before it is written up to here.
+        ticket: Option<u64>,
+        /// The checkpoint.
+        checkpoint: CheckpointWritten,
+    },
+    /// There was no room for it: call `handle_checkpoint_put_off`. The one before stays good.
+    PutOff(CheckpointError),
+}
+
+impl SegmentKeeper {
+    /// A writer that was recovered; `unwritten` names what the recovery left in it.
+    #[must_use]
+    pub fn new(segments: Segments, unwritten: Option<u64>, room: Arc<Room>) -> Self {
+        Self { segments, room, ticket: unwritten }
+    }
+
+    /// Reads what is written; clones serve any number of threads.
+    #[must_use]
+    pub fn reader(&self) -> SegmentReader {
+        self.segments.reader()
+    }
+
+    /// Whether something waits to be written.
+    #[must_use]
+    pub fn has_unwritten(&self) -> bool {
+        self.ticket.is_some()
+    }
+
+    /// Whether more work may join what waits before it is flushed.
+    #[must_use]
+    pub fn takes_more(&self) -> bool {
+        self.segments.unwritten_bytes() < FLUSH_BYTES
+    }
+
+    /// Takes the work of a batch.
+    ///
+    /// # Errors
+    /// The process says why and ends (failure rule 2).
+    pub fn take(&mut self, ticket: u64, work: Vec<SegmentWork>) -> Result<(), SegmentError> {
+        self.segments.take(work, &self.room)?;
+        self.ticket = Some(ticket);
+        Ok(())
+    }
+
+    /// Writes what waits, if there is room for it.
+    ///
+    /// # Errors
+    /// The process says why and ends (failure rule 2).
+    pub fn flush(&mut self) -> Result<Flushed, SegmentError> {
+        if self.ticket.is_none() {
+            return Ok(Flushed::Nothing);
+        }
+        Ok(match self.segments.flush(&self.room, Use::Segments)? {
+            Some(full) => Flushed::NoRoom(full),
+            None => self.ticket.take().map_or(Flushed::Nothing, |ticket| Flushed::Written { ticket }),
+        })
+    }
+
+    /// Makes a checkpoint of everything that was taken before it. Without room for it the one before stays good.
+    ///
+    /// # Durability
+    /// When it says `Written`, the checkpoint and all files that it lists.
+    /// # Errors
+    /// The process says why and ends (failure rule 2).
+    pub fn checkpoint(&mut self, meta: &CheckpointMeta, image: &[u8]) -> Result<Checkpointed, SegmentError> {
+        if self.segments.has_backlog() {
+            // It came before the image, so it goes before the checkpoint.
+            match self.segments.flush(&self.room, Use::Checkpoint)? {
+                None => {}
+                Some(FlushError::DiskFull { path }) => {
+                    return Ok(Checkpointed::PutOff(CheckpointError::DiskFull { path }));
+                }
+                Some(error) => return Err(SegmentError::Flush(error)),
+            }
+        }
+        loop {
+            let wanted_bytes = self.segments.unwritten_bytes() + image.len() as u64;
+            match self.segments.writer.checkpoint(meta, image) {
+                // It begins with all that waits.
+                Ok(checkpoint) => return Ok(Checkpointed::Written { ticket: self.ticket.take(), checkpoint }),
+                Err(CheckpointError::DiskFull { .. }) if self.room.make(Use::Checkpoint, wanted_bytes) => {}
+                Err(full @ CheckpointError::DiskFull { .. }) => return Ok(Checkpointed::PutOff(full)),
+                Err(error) => return Err(SegmentError::Checkpoint(error)),
+            }
+        }
+    }
+
+    /// Copies whose source could not be read, since the last call: an operator is to be told.
+    pub fn take_unreadable(&mut self) -> Vec<UnreadableCopy> {
+        self.segments.take_unreadable()
+    }
+}

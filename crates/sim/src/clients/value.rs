@@ -1,0 +1,59 @@
+//! What a message holds: its number, so that a delivery is known without trusting the broker, and filling.
+
+use bytes::BytesMut;
+use mortarmq_shard::record::Record;
+use mortarmq_wire::RecordBody;
+use xxhash_rust::xxh3::xxh3_64;
+
+/// The value of a message: its number in text, and as much filling as follows from it.
+pub(crate) fn value_of(message: u64) -> Vec<u8> {
+    let mut value = message.to_string().into_bytes();
+    let filling = match xxh3_64(&message.to_le_bytes()) % 40 {
+        0 => 6000,
+        1..5 => 700,
+        other => other as usize,
+    };
+    value.push(b' ');
+    value.resize(value.len() + filling, b'a' + (message % 26) as u8);
+    value
+}
+
+/// A record's body.
+pub(crate) fn body_of(key: &[u8], value: &[u8]) -> BytesMut {
+    let mut body = BytesMut::new();
+    mortarmq_wire::write_body(&mut body, key, None, value).expect("far below every limit");
+    body
+}
+
+/// What a delivery holds.
+pub(crate) struct Held {
+    /// The message's number, in text; empty if the value is none of ours.
+    pub(crate) message: String,
+    pub(crate) key: Option<String>,
+    pub(crate) hash: String,
+    /// The path it died on.
+    pub(crate) origin: Option<String>,
+}
+
+/// Reads a delivery's record.
+pub(crate) fn read_value(record: &Record) -> Option<Held> {
+    let (body, _) = RecordBody::parse_stored(record.body(), record.has_headers).ok()?;
+    let value = body.value();
+    let digits = value.iter().take_while(|byte| byte.is_ascii_digit()).count();
+    let message = String::from_utf8_lossy(&value[..digits]).into_owned();
+    let key = (!body.key().is_empty()).then(|| String::from_utf8_lossy(body.key()).into_owned());
+    let origin = body.headers().and_then(|headers| {
+        headers
+            .into_iter()
+            .find(|(name, _)| *name == DIED_ON)
+            .map(|(_, path)| String::from_utf8_lossy(path).into_owned())
+    });
+    Some(Held { message, key, hash: hash_of(value), origin })
+}
+
+/// What tells a value from another.
+pub(crate) fn hash_of(value: &[u8]) -> String {
+    format!("{:016x}", xxh3_64(value))
+}
+
+const DIED_ON: &[u8] = b"mortarmq-dlq-path";

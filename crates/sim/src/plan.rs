@@ -1,0 +1,308 @@
+//! What is to happen in a run: the settings of the world, what its clients do and when, and its faults. A plan and the
+//! code decide everything.
+
+/// Declares the settings, so that a schedule can name them.
+macro_rules! settings {
+    ($($(#[$doc:meta])* $name:ident = $default:literal;)+) => {
+        /// The settings of a world.
+        #[derive(Clone, Debug, PartialEq, Eq)]
+        pub struct Settings {
+            $($(#[$doc])* pub $name: u64,)+
+        }
+
+        impl Default for Settings {
+            fn default() -> Self {
+                Self { $($name: $default,)+ }
+            }
+        }
+
+        impl Settings {
+            /// Names and values, in order.
+            #[must_use]
+            pub fn rows(&self) -> Vec<(&'static str, u64)> {
+                vec![$((stringify!($name), self.$name),)+]
+            }
+
+            /// Changes one; says whether there is one of that name.
+            pub fn set(&mut self, name: &str, value: u64) -> bool {
+                match name {
+                    $(stringify!($name) => self.$name = value,)+
+                    _ => return false,
+                }
+                true
+            }
+        }
+    };
+}
+
+settings! {
+    /// What all chance follows from that the plan does not fix: latencies, what a power loss leaves, how consumers behave.
+    seed = 1;
+    /// How long clients go on before everything is healed, in milliseconds.
+    work_ms = 20_000;
+    /// Topics.
+    topics = 1;
+    /// Partitions of each.
+    partitions = 3;
+    /// Groups of each.
+    groups = 2;
+    /// Consumers of each group.
+    consumers = 2;
+    /// Producers.
+    producers = 3;
+    /// Size of a journal file.
+    journal_file_bytes = 262_144;
+    /// Size of a segment.
+    segment_bytes = 65_536;
+    /// After how much a segment is synced.
+    push_bytes = 65_536;
+    /// Journal between two checkpoints.
+    checkpoint_after_bytes = 262_144;
+    /// Newest records in memory.
+    recent_bytes = 1_048_576;
+    /// Effects that may wait for the segment writer.
+    unwritten_bytes = 67_108_864;
+    /// Room held in reserve.
+    reserve_bytes = 0;
+    /// Usual time of a journal write, in microseconds.
+    sync_us = 300;
+    /// Usual time of a segment flush, in microseconds.
+    flush_us = 2_000;
+    /// Usual time of a read, in microseconds.
+    read_us = 200;
+    /// Usual way between a client and a node, in microseconds.
+    link_us = 150;
+    /// By how much the clock of the node is slow, in millionths.
+    slow_clock_ppm = 0;
+    /// Of a thousand deliveries, how many are refused.
+    nack_permille = 80;
+    /// Of a thousand deliveries, how many are left to run out.
+    forget_permille = 20;
+    /// Of a thousand deliveries, how many are given back.
+    release_permille = 20;
+    /// Of a thousand deliveries, how many go to the dead letters.
+    dead_permille = 10;
+    /// Of a thousand deliveries, how many are acked after their lease.
+    late_permille = 20;
+    /// Of a thousand deliveries, how many are acked twice.
+    twice_permille = 30;
+    /// Of a thousand deliveries, how many are renewed first.
+    extend_permille = 40;
+    /// Usual time that a consumer works, in microseconds.
+    work_us = 3_000;
+    /// Bytes that may wait for a slow reader before it gets nothing more.
+    congested_bytes = 20_000;
+}
+
+/// All that is to happen.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Plan {
+    /// The world.
+    pub settings: Settings,
+    /// What clients and operators do, by time.
+    pub steps: Vec<Step>,
+    /// What fails.
+    pub faults: Vec<Fault>,
+}
+
+/// Something that a client or operator does.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Step {
+    /// When.
+    pub at_us: u64,
+    /// What.
+    pub what: Deed,
+}
+
+/// What a client or operator does. Clients, topics and groups are named by their number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Deed {
+    /// A producer publishes.
+    Publish {
+        /// The producer.
+        producer: u64,
+        /// How many messages.
+        count: u64,
+        /// Their key; 0 for none.
+        key: u64,
+        /// Their delay.
+        delay_ms: u64,
+        /// Their life; 0 for the topic's.
+        ttl_ms: u64,
+        /// Whether they are one batch.
+        is_batch: bool,
+    },
+    /// A producer publishes again what was confirmed.
+    Repeat {
+        /// The producer.
+        producer: u64,
+    },
+    /// The connection of a producer breaks.
+    ResetProducer {
+        /// The producer.
+        producer: u64,
+    },
+    /// The connection of a consumer breaks; it resumes.
+    ResetConsumer {
+        /// The consumer.
+        consumer: u64,
+    },
+    /// A consumer dies and comes back as another member.
+    Die {
+        /// The consumer.
+        consumer: u64,
+    },
+    /// A consumer leaves and joins again.
+    Leave {
+        /// The consumer.
+        consumer: u64,
+    },
+    /// A consumer reads nothing for a while.
+    Stall {
+        /// The consumer.
+        consumer: u64,
+        /// How long.
+        ms: u64,
+    },
+    /// An operator reads the books.
+    Scrape,
+    /// An operator brings dead letters back.
+    Redrive {
+        /// The topic.
+        topic: u64,
+        /// How many.
+        count: u64,
+    },
+    /// An operator drops dead letters.
+    PurgeLetters {
+        /// The topic.
+        topic: u64,
+        /// How many.
+        count: u64,
+    },
+    /// An operator empties a path.
+    Purge {
+        /// The topic.
+        topic: u64,
+        /// The group.
+        group: u64,
+    },
+    /// An operator moves a path back to its beginning.
+    Replay {
+        /// The topic.
+        topic: u64,
+        /// The group.
+        group: u64,
+    },
+    /// An operator moves a path to the end.
+    Skip {
+        /// The topic.
+        topic: u64,
+        /// The group.
+        group: u64,
+    },
+    /// An operator deletes a topic; its clients make it again.
+    Delete {
+        /// The topic.
+        topic: u64,
+    },
+}
+
+/// Something that fails.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fault {
+    /// The node, from 1.
+    pub node: u64,
+    /// When.
+    pub anchor: Anchor,
+    /// What.
+    pub kind: FaultKind,
+}
+
+/// When a fault strikes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Anchor {
+    /// At a time, in microseconds.
+    At(u64),
+    /// At something that the node does for so many times, and at its operation of the disk with this number, from 0.
+    Nth {
+        /// What it does.
+        site: Site,
+        /// The how-manieth time, from 1.
+        number: u64,
+        /// The disk operation in it, from 0.
+        operation: u64,
+    },
+}
+
+/// What a node does with its disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Site {
+    /// Writes a batch to the journal.
+    Journal,
+    /// Writes segments.
+    Segments,
+    /// Makes a checkpoint.
+    Checkpoint,
+    /// Lets journal files go.
+    Release,
+    /// Starts.
+    Recovery,
+}
+
+/// What fails.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FaultKind {
+    /// The process dies; what was written is there.
+    Kill {
+        /// How long it is down.
+        down_ms: u64,
+    },
+    /// The power goes; what was not synced is lost in part.
+    Power {
+        /// How long it is down.
+        down_ms: u64,
+        /// Whether it comes back with another boot.
+        is_new_boot: bool,
+    },
+    /// An operation of the disk fails, and the process ends.
+    IoError {
+        /// How long it is down.
+        down_ms: u64,
+        /// Whether the power goes too before it comes back.
+        loses_power: bool,
+    },
+    /// A write ends early and fails, and the process ends.
+    ShortWrite {
+        /// Bytes that are written.
+        bytes: u64,
+        /// How long it is down.
+        down_ms: u64,
+        /// Whether the power goes too before it comes back.
+        loses_power: bool,
+    },
+    /// The disk is full for a while.
+    DiskFull {
+        /// What can still be written.
+        room_bytes: u64,
+        /// How long.
+        ms: u64,
+    },
+    /// The disk syncs slowly for a while.
+    SlowSync {
+        /// How long a sync takes, in microseconds.
+        us: u64,
+        /// How long.
+        ms: u64,
+    },
+    /// The process stands still for a while.
+    Pause {
+        /// How long.
+        ms: u64,
+    },
+    /// The wall clock jumps.
+    ClockJump {
+        /// To so many milliseconds after 1970.
+        to_ms: u64,
+    },
+}

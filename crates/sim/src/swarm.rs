@@ -1,0 +1,155 @@
+//! Plans drawn from a seed: each seed has its own world, clients, faults and rates, sometimes no fault at all.
+
+use crate::plan::{Anchor, Deed, Fault, FaultKind, Plan, Settings, Site, Step};
+use crate::random::Random;
+
+/// The plan of a seed.
+#[must_use]
+pub fn draw(seed: u64) -> Plan {
+    let mut chance = Random::of(seed, 0);
+    let settings = settings(seed, &mut chance);
+    let mut steps = steps(&settings, &mut chance);
+    steps.sort_by_key(|step| step.at_us);
+    let faults = faults(&settings, &mut chance);
+    Plan { settings, steps, faults }
+}
+
+fn settings(seed: u64, chance: &mut Random) -> Settings {
+    let mut settings = Settings { seed, ..Settings::default() };
+    settings.work_ms = chance.between(6_000, 20_000);
+    settings.topics = chance.between(1, 2);
+    settings.partitions = chance.between(1, 4);
+    settings.groups = chance.between(1, 3);
+    settings.consumers = chance.between(1, 3);
+    settings.producers = chance.between(2, 4);
+    settings.journal_file_bytes = *chance.pick(&[65_536, 262_144, 1 << 20]);
+    settings.segment_bytes = *chance.pick(&[4096, 32_768, 1 << 20]);
+    settings.push_bytes = *chance.pick(&[1, 4096, 65_536, 1 << 20]);
+    settings.checkpoint_after_bytes = *chance.pick(&[32_768, 131_072, 524_288, 1 << 30]);
+    settings.recent_bytes = *chance.pick(&[500, 20_000, 1 << 20]);
+    settings.unwritten_bytes = *chance.pick(&[20_000, 200_000, 64 << 20]);
+    settings.reserve_bytes = *chance.pick(&[0, 262_144, 2 << 20]);
+    settings.sync_us = *chance.pick(&[100, 300, 2_000]);
+    settings.flush_us = *chance.pick(&[300, 2_000, 50_000]);
+    settings.read_us = *chance.pick(&[50, 300, 5_000]);
+    settings.link_us = *chance.pick(&[50, 200, 3_000]);
+    settings.slow_clock_ppm = *chance.pick(&[0, 0, 50, 500]);
+    settings.nack_permille = *chance.pick(&[0, 50, 150]);
+    settings.forget_permille = *chance.pick(&[0, 10, 50]);
+    settings.release_permille = *chance.pick(&[0, 10, 50]);
+    settings.dead_permille = *chance.pick(&[0, 10, 40]);
+    settings.late_permille = *chance.pick(&[0, 10, 50]);
+    settings.twice_permille = *chance.pick(&[0, 30]);
+    settings.extend_permille = *chance.pick(&[0, 40]);
+    settings.work_us = *chance.pick(&[200, 2_000, 20_000]);
+    settings.congested_bytes = *chance.pick(&[5_000, 20_000, 200_000]);
+    settings
+}
+
+fn steps(settings: &Settings, chance: &mut Random) -> Vec<Step> {
+    let end_us = settings.work_ms * 1000;
+    let mut steps = Vec::new();
+    let messages = chance.between(900, 1600);
+    let has_delays = chance.one_in(3);
+    let has_lives = chance.one_in(4);
+    let keys = *chance.pick(&[0, 3, 20, 200]);
+    let burst = *chance.pick(&[3, 12, 60]);
+    let mut published = 0;
+    while published < messages {
+        let count = chance.between(1, burst);
+        published += count;
+        let what = Deed::Publish {
+            producer: chance.below(settings.producers),
+            count,
+            key: if keys == 0 || chance.one_in(4) { 0 } else { chance.between(1, keys) },
+            delay_ms: if has_delays && chance.one_in(4) { chance.between(1, 3000) } else { 0 },
+            ttl_ms: if has_lives && chance.one_in(6) { chance.between(50, 5000) } else { 0 },
+            is_batch: chance.one_in(4),
+        };
+        steps.push(Step { at_us: chance.between(20_000, end_us), what });
+    }
+    let consumers = settings.topics * settings.groups * settings.consumers;
+    let moves = *chance.pick(&[0, 4, 20]);
+    for _ in 0..moves {
+        let consumer = chance.below(consumers);
+        let producer = chance.below(settings.producers);
+        let what = match chance.below(10) {
+            0..2 => Deed::ResetProducer { producer },
+            2..5 => Deed::ResetConsumer { consumer },
+            5 => Deed::Die { consumer },
+            6 => Deed::Leave { consumer },
+            7..9 => Deed::Stall { consumer, ms: chance.between(100, 5000) },
+            _ => Deed::Repeat { producer },
+        };
+        steps.push(Step { at_us: chance.between(100_000, end_us), what });
+    }
+    let acts = *chance.pick(&[0, 3, 12]);
+    for _ in 0..acts {
+        let (topic, group) = (chance.below(settings.topics), chance.below(settings.groups));
+        let what = match chance.below(12) {
+            0..6 => Deed::Redrive { topic, count: chance.between(1, 5) },
+            6 => Deed::PurgeLetters { topic, count: chance.between(1, 5) },
+            7 => Deed::Purge { topic, group },
+            8 | 9 => Deed::Replay { topic, group },
+            10 => Deed::Skip { topic, group },
+            _ => Deed::Delete { topic },
+        };
+        steps.push(Step { at_us: chance.between(500_000, end_us), what });
+    }
+    for _ in 0..*chance.pick(&[5, 40]) {
+        steps.push(Step { at_us: chance.between(100_000, end_us), what: Deed::Scrape });
+    }
+    steps
+}
+
+fn faults(settings: &Settings, chance: &mut Random) -> Vec<Fault> {
+    let end_us = settings.work_ms * 1000;
+    let count = *chance.pick(&[0, 1, 4, 12]);
+    let kinds = chance.next();
+    (0..count)
+        .map(|_| {
+            let kind = loop {
+                let which = chance.below(10);
+                // Each seed leaves some kinds out.
+                if kinds >> which & 3 != 3 {
+                    break kind(which, chance);
+                }
+            };
+            let strikes_disk = matches!(
+                kind,
+                FaultKind::Kill { .. }
+                    | FaultKind::Power { .. }
+                    | FaultKind::IoError { .. }
+                    | FaultKind::ShortWrite { .. }
+            );
+            let anchor =
+                if strikes_disk && chance.one_in(2) { nth(chance) } else { Anchor::At(chance.between(50_000, end_us)) };
+            Fault { node: 1, anchor, kind }
+        })
+        .collect()
+}
+
+fn nth(chance: &mut Random) -> Anchor {
+    let (site, most, operations) = match chance.below(9) {
+        0..4 => (Site::Journal, 1500, 4),
+        4 | 5 => (Site::Segments, 400, 12),
+        6 => (Site::Checkpoint, 10, 60),
+        7 => (Site::Release, 10, 12),
+        _ => (Site::Recovery, 5, 60),
+    };
+    Anchor::Nth { site, number: chance.between(1, most), operation: chance.below(operations) }
+}
+
+fn kind(which: u64, chance: &mut Random) -> FaultKind {
+    let down_ms = *chance.pick(&[1, 30, 400, 6_000]);
+    match which {
+        0 => FaultKind::Kill { down_ms },
+        1 | 2 => FaultKind::Power { down_ms, is_new_boot: chance.one_in(2) },
+        3 | 4 => FaultKind::IoError { down_ms, loses_power: chance.one_in(2) },
+        5 => FaultKind::ShortWrite { bytes: chance.below(20) * 512, down_ms, loses_power: chance.one_in(2) },
+        6 => FaultKind::DiskFull { room_bytes: chance.below(40_000), ms: chance.between(100, 4000) },
+        7 => FaultKind::SlowSync { us: *chance.pick(&[20_000, 300_000, 2_500_000]), ms: chance.between(100, 3000) },
+        8 => FaultKind::Pause { ms: chance.between(50, 6000) },
+        _ => FaultKind::ClockJump { to_ms: chance.between(1, 2_000_000_000_000) },
+    }
+}

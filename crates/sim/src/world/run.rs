@@ -1,0 +1,298 @@
+//! A run: the world is made of a plan, events happen, clients finish, and the end is judged.
+
+use std::collections::{BTreeMap, BinaryHeap};
+
+use mortarmq_storage::MemoryDisk;
+use mortarmq_types::{ConnectionId, Position};
+
+use super::event::{Client, Event, ToClient};
+use super::{Machine, MachineClock, Samples, World};
+use crate::clients::consumer::Consumer;
+use crate::clients::operator::Operator;
+use crate::clients::producer::Producer;
+use crate::history::Histories;
+use crate::plan::{Anchor, Plan};
+use crate::random::Random;
+use crate::tally::Tally;
+use crate::topics::Topics;
+use crate::trace::Trace;
+
+/// What is left of a world.
+pub(crate) struct RunEnd {
+    pub(crate) histories: Histories,
+    pub(crate) failure: Option<String>,
+    pub(crate) trace: Trace,
+    pub(crate) tally: Tally,
+    pub(crate) simulated_us: u64,
+    /// Faults whose moment never came.
+    pub(crate) unreached: Vec<crate::plan::Fault>,
+}
+
+impl World {
+    /// A world in which nothing has happened yet.
+    pub(crate) fn new(plan: &Plan, keeps_trace: bool) -> Self {
+        let settings = plan.settings.clone();
+        let seed = settings.seed;
+        let topics = Topics::new(&settings, &mut Random::of(seed, 1));
+        let mut chance = Random::of(seed, 2);
+        let disk = MemoryDisk::new();
+        let clock = MachineClock {
+            boot: 1,
+            boot_ms: chance.between(1, 100_000_000),
+            booted_at_us: 0,
+            slow_ppm: settings.slow_clock_ppm,
+            wall_base_ms: 1_700_000_000_000,
+        };
+        let machine = Machine {
+            disk,
+            clock,
+            process: None,
+            life: 0,
+            sites: BTreeMap::new(),
+            faults: plan.faults.iter().filter(|fault| matches!(fault.anchor, Anchor::Nth { .. })).copied().collect(),
+            armed: None,
+            slow_sync_us: None,
+            paused_until_us: 0,
+            told: Position::default(),
+            is_healed: false,
+            is_full: false,
+        };
+        let mut consumers = Vec::new();
+        for (topic, group) in topics.all_groups() {
+            for _ in 0..settings.consumers.max(1) {
+                let number = consumers.len();
+                consumers.push(Consumer::new(number, topic, Some(group), Random::of(seed, 1000 + number as u64)));
+            }
+        }
+        for topic in 0..topics.len() {
+            let number = consumers.len();
+            consumers.push(Consumer::new(number, topic, None, Random::of(seed, 1000 + number as u64)));
+        }
+        let producers = (0..usize::try_from(settings.producers).expect("few"))
+            .map(|number| Producer::new(number, number % topics.len(), Random::of(seed, 500 + number as u64)))
+            .collect();
+        let mut world = Self {
+            now_us: 0,
+            queue: BinaryHeap::new(),
+            last_serial: 0,
+            nodes: vec![machine],
+            links: BTreeMap::new(),
+            last_connection: 0,
+            producers,
+            consumers,
+            operator: Operator::default(),
+            topics,
+            histories: Histories::default(),
+            samples: Samples::default(),
+            trace: Trace::new(keeps_trace),
+            tally: Tally::default(),
+            last_message: 0,
+            letters: BTreeMap::new(),
+            topic_since: BTreeMap::new(),
+            is_healing: false,
+            drained_looks: 0,
+            failure: None,
+            is_over: false,
+            net: Random::of(seed, 3),
+            disk_chance: Random::of(seed, 4),
+            loss: Random::of(seed, 5),
+            settings,
+        };
+        world.plan_all(plan);
+        world
+    }
+
+    fn plan_all(&mut self, plan: &Plan) {
+        for node in 0..self.nodes.len() {
+            self.at(0, Event::Start { node });
+        }
+        for number in 0..self.producers.len() {
+            self.at(1000, Event::Connect { client: Client::Producer(number) });
+        }
+        for number in 0..self.consumers.len() {
+            // Dead letters are left to the operator until the end.
+            if self.consumers[number].group.is_some() {
+                self.at(3000 + 500 * number as u64, Event::Connect { client: Client::Consumer(number) });
+            }
+        }
+        for step in &plan.steps {
+            self.at(step.at_us, Event::Deed(step.what));
+        }
+        for fault in &plan.faults {
+            if let Anchor::At(at_us) = fault.anchor {
+                let node = usize::try_from(fault.node.saturating_sub(1)).unwrap_or(0).min(self.nodes.len() - 1);
+                self.at(at_us, Event::Fault { node, kind: fault.kind });
+            }
+        }
+        self.at(self.settings.work_ms * 1000, Event::EndOfWork);
+    }
+
+    /// Lets everything happen.
+    pub(crate) fn run(mut self) -> RunEnd {
+        while !self.is_over {
+            let Some(event) = self.next_event() else { break };
+            self.happen(event);
+        }
+        if self.failure.is_none() {
+            self.check_all(0);
+        }
+        let unreached = self.nodes.iter().flat_map(|machine| machine.faults.clone()).collect();
+        let Self { mut histories, failure, trace, tally, now_us, topics, .. } = self;
+        histories.close(&topics, now_us);
+        RunEnd { histories, failure, trace, tally, simulated_us: now_us, unreached }
+    }
+
+    fn happen(&mut self, event: Event) {
+        match event {
+            Event::Deed(deed) => self.deed(deed),
+            Event::Fault { node, kind } => self.strike(node, kind),
+            Event::Heal { node, what } => self.heal(node, what),
+            Event::Start { node } => self.start(node),
+            Event::Turn { node, life } if self.lives(node, life) => self.turn(node),
+            Event::Input { node, life, input } if self.lives(node, life) => self.give(node, input),
+            Event::Journal { node, life } if self.lives(node, life) => self.journal(node, 0),
+            Event::JournalDone { node, life, ready_number } if self.lives(node, life) => {
+                self.journal_done(node, ready_number);
+            }
+            Event::Segments { node, life } if self.lives(node, life) => self.segments(node),
+            Event::SegmentsDone { node, life } if self.lives(node, life) => self.segments_done(node),
+            Event::Read { node, life, ticket } if self.lives(node, life) => self.read(node, ticket),
+            Event::Look { node, life } if self.lives(node, life) => self.look(node),
+            Event::Turn { .. }
+            | Event::Input { .. }
+            | Event::Journal { .. }
+            | Event::JournalDone { .. }
+            | Event::Segments { .. }
+            | Event::SegmentsDone { .. }
+            | Event::Read { .. }
+            | Event::Look { .. } => {}
+            Event::Connect { client } => self.connect(client),
+            Event::Arrive { connection } => self.arrive(connection),
+            Event::Pump { connection } => self.pump(connection),
+            Event::Receive { connection, message } => self.receive(connection, message),
+            Event::Lost { connection } => self.lost(connection),
+            Event::Act { client, token } => self.act(client, token),
+            Event::Answer { query, reply } => self.answered(query, *reply),
+            Event::EndOfWork => self.end_work(),
+            Event::Drained => self.look_drained(),
+        }
+    }
+
+    fn lives(&self, node: usize, life: u64) -> bool {
+        self.nodes[node].life == life && self.nodes[node].process.is_some()
+    }
+
+    fn connect(&mut self, client: Client) {
+        match client {
+            Client::Producer(number) => self.connect_producer(number),
+            Client::Consumer(number) => self.connect_consumer(number),
+        }
+    }
+
+    fn receive(&mut self, connection: ConnectionId, message: ToClient) {
+        let Some(link) = self.links.get(&connection).filter(|link| link.is_open) else { return };
+        match link.client {
+            Client::Producer(number) => self.producer_receives(number, message),
+            Client::Consumer(number) => self.consumer_receives(number, message),
+        }
+    }
+
+    fn lost(&mut self, connection: ConnectionId) {
+        let Some(link) = self.links.remove(&connection) else { return };
+        match link.client {
+            Client::Producer(number) => self.producer_lost(number),
+            Client::Consumer(number) => self.consumer_lost(number),
+        }
+        let at_us = self.now_us + self.net.delay(200, 20_000);
+        self.at(at_us, Event::Connect { client: link.client });
+    }
+
+    fn act(&mut self, client: Client, token: u64) {
+        match client {
+            Client::Producer(number) => self.producer_acts(number, token),
+            Client::Consumer(number) => self.consumer_acts(number, token),
+        }
+    }
+
+    /// Nothing fails any more, and everything that was begun is to be finished.
+    fn end_work(&mut self) {
+        self.is_healing = true;
+        self.trace.note(self.now_us, "end of work", &[]);
+        for machine in &mut self.nodes {
+            machine.is_healed = true;
+            machine.disk.set_capacity(None);
+            machine.is_full = false;
+            machine.slow_sync_us = None;
+        }
+        let stalled: Vec<ConnectionId> =
+            self.links.iter().filter(|(_, link)| link.stalled_until_us > self.now_us).map(|(id, _)| *id).collect();
+        for connection in stalled {
+            if let Some(link) = self.links.get_mut(&connection) {
+                link.stalled_until_us = self.now_us;
+            }
+            self.at(self.now_us, Event::Pump { connection });
+        }
+        // A fault that waits for an operation of the disk would strike in the time of healing: it is taken back with the disk.
+        for node in 0..self.nodes.len() {
+            self.disarm(node);
+        }
+        for number in 0..self.consumers.len() {
+            if self.consumers[number].group.is_none() {
+                self.at(self.now_us + 1000, Event::Connect { client: Client::Consumer(number) });
+            }
+        }
+        self.operator.is_done = true;
+        self.at(self.now_us + DRAIN_LOOK_US, Event::Drained);
+    }
+
+    /// Whether everything is answered and nothing is owed: seen twice, the run is over.
+    fn look_drained(&mut self) {
+        let open = self.what_is_open();
+        if open.is_empty() {
+            self.drained_looks += 1;
+            if self.drained_looks == 2 {
+                self.scrape_end();
+                self.is_over = true;
+                return;
+            }
+        } else {
+            self.drained_looks = 0;
+            if self.now_us > self.settings.work_ms * 1000 + DRAIN_LIMIT_US {
+                return self
+                    .fail(format!("P4, P12: healed for {} s, and not finished: {open}", DRAIN_LIMIT_US / 1_000_000));
+            }
+        }
+        self.at(self.now_us + DRAIN_LOOK_US, Event::Drained);
+    }
+
+    fn what_is_open(&self) -> String {
+        let mut open = Vec::new();
+        for producer in &self.producers {
+            if !producer.is_done() {
+                open.push(format!("producer {} waits for {}", producer.number, producer.open_count()));
+            }
+        }
+        for consumer in &self.consumers {
+            if !consumer.is_done() {
+                open.push(format!("consumer {} waits for an answer", consumer.number));
+            }
+        }
+        if self.operator.waits() {
+            open.push("the operator waits".to_owned());
+        }
+        let Some(process) = &self.nodes[0].process else { return "the node is down".to_owned() };
+        let state = process.node.shard().state();
+        for path in state.paths.values() {
+            let books = state.books(path);
+            if books.depth > 0 {
+                let topic = state.topics.get(&path.topic).map_or("", |topic| topic.name.as_str());
+                open.push(format!("a path of {topic} owes {}", books.depth));
+            }
+        }
+        open.join("; ")
+    }
+}
+
+const DRAIN_LOOK_US: u64 = 400_000;
+/// Longer than every lease, session, delay and backoff of a plan together.
+const DRAIN_LIMIT_US: u64 = 180_000_000;

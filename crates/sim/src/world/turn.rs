@@ -1,0 +1,286 @@
+//! The shard's loop, as the server turns it: what came in, what goes out, a tick when it is due.
+
+use mortarmq_node::{Output, TICK_MS};
+use mortarmq_types::ConnectionId;
+
+use super::World;
+use super::event::{Event, Input};
+use super::node::{JournalJob, SegmentJob};
+
+impl World {
+    /// Gives a node something, which lets its loop turn soon. What is for a dead one is nothing.
+    pub(crate) fn give(&mut self, node: usize, input: Input) {
+        let late_us = self.net.delay(2, 20);
+        let Some(process) = &mut self.nodes[node].process else { return };
+        process.inbox.push_back(input);
+        self.turn_by(node, self.now_us + late_us);
+    }
+
+    /// Lets the loop turn no later than at a moment.
+    fn turn_by(&mut self, node: usize, at_us: u64) {
+        let at_us = at_us.max(self.nodes[node].paused_until_us);
+        let life = self.nodes[node].life;
+        let Some(process) = &mut self.nodes[node].process else { return };
+        if process.turn_at_us.is_none_or(|turn| turn > at_us) {
+            process.turn_at_us = Some(at_us);
+            self.at(at_us, Event::Turn { node, life });
+        }
+    }
+
+    /// Lets a node that has just started turn.
+    pub(crate) fn wake(&mut self, node: usize) {
+        self.turn_by(node, self.now_us + 1);
+    }
+
+    /// One turn.
+    pub(crate) fn turn(&mut self, node: usize) {
+        let machine = &mut self.nodes[node];
+        let now = machine.clock.now(self.now_us);
+        let Some(process) = &mut machine.process else { return };
+        if process.turn_at_us != Some(self.now_us) {
+            // Another turn took its place.
+            return;
+        }
+        if machine.paused_until_us > self.now_us {
+            process.turn_at_us = None;
+            let until_us = machine.paused_until_us;
+            return self.turn_by(node, until_us);
+        }
+        process.turn_at_us = None;
+        self.samples.note(self.now_us, process.node.position().commit_index);
+        for _ in 0..EVENTS_PER_TURN {
+            let Some(input) = self.nodes[node].process.as_mut().and_then(|process| process.inbox.pop_front()) else {
+                break;
+            };
+            self.take(node, now, input);
+        }
+        self.dispatch(node);
+        let is_due = self.nodes[node].process.as_ref().is_some_and(|process| {
+            now.monotonic >= process.next_tick || process.node.next_wake().is_some_and(|wake| wake <= now.monotonic)
+        });
+        if is_due && let Some(process) = &mut self.nodes[node].process {
+            process.node.handle_tick(now);
+            process.next_tick = now.monotonic.after_ms(TICK_MS);
+            self.dispatch(node);
+        }
+        self.look_closely(node);
+        self.plan_next_turn(node);
+    }
+
+    fn plan_next_turn(&mut self, node: usize) {
+        let machine = &self.nodes[node];
+        let Some(process) = &machine.process else { return };
+        let now = machine.clock.now(self.now_us).monotonic;
+        let wake = process.node.next_wake().map_or(process.next_tick, |wake| wake.min(process.next_tick));
+        let patience_ms = wake.since_ms(now).clamp(1, TICK_MS);
+        let at_us = if process.inbox.is_empty() { self.now_us + patience_ms * 1000 } else { self.now_us + 1 };
+        self.turn_by(node, at_us);
+    }
+
+    /// What the server's loop does with an event.
+    fn take(&mut self, node: usize, now: mortarmq_node::Now, input: Input) {
+        self.note_input(node, &input);
+        let Some(process) = &mut self.nodes[node].process else { return };
+        let target = &mut process.node;
+        match input {
+            Input::Requests { connection, requests } => target.handle_requests(now, connection, requests),
+            Input::JournalWritten { ready_number } => target.handle_journal_written(now, ready_number),
+            Input::SegmentsWritten { ticket } => target.handle_segments_written(now, ticket),
+            Input::CheckpointWritten { log_index, bytes } => target.handle_checkpoint_written(now, log_index, bytes),
+            Input::CheckpointPutOff { log_index } => target.handle_checkpoint_put_off(now, log_index),
+            Input::Disk { state } => target.handle_disk(now, state),
+            Input::ReadDone { ticket, result } => target.handle_read(now, ticket, result),
+            Input::TurnedOut { connection } => target.handle_turned_out(now, connection),
+            Input::Unsent { connection, subscription, unsent } => {
+                target.handle_unsent(now, connection, subscription, unsent);
+            }
+            Input::Connected { connection } => target.handle_connected(connection),
+            Input::Disconnected { connection } => {
+                process.congested.remove(&connection);
+                target.handle_disconnected(now, connection);
+            }
+            Input::Query { query, question } => target.handle_query(now, query, question),
+            Input::Act { query, act } => target.handle_act(now, query, act),
+        }
+    }
+
+    /// Carries outputs out, in order.
+    fn dispatch(&mut self, node: usize) {
+        let now = self.nodes[node].clock.now(self.now_us);
+        while let Some(output) = self.nodes[node].process.as_mut().and_then(|process| process.node.poll_output(now)) {
+            let process = self.nodes[node].process.as_mut().expect("it gave an output");
+            match output {
+                Output::Journal { ready_number, batch } => {
+                    let commands = batch.entries.len() as u64;
+                    process.journal_jobs.push_back(JournalJob::Append { ready_number, batch });
+                    self.trace.note(self.now_us, "journal", &[node as u64, ready_number, commands]);
+                    self.poke_journal(node);
+                }
+                Output::Segments { ticket, work } => {
+                    self.trace.note(self.now_us, "segments", &[node as u64, ticket, work.len() as u64]);
+                    process.segment_jobs.push_back(SegmentJob::Work { ticket, work });
+                    self.poke_segments(node);
+                }
+                Output::Checkpoint { meta, image } => {
+                    self.trace.note(self.now_us, "checkpoint", &[node as u64, meta.log_index, meta.commit_index.get()]);
+                    process.segment_jobs.push_back(SegmentJob::Checkpoint { meta, image });
+                    self.poke_segments(node);
+                }
+                Output::ReleaseJournal { log_index, keep_bytes, frees_spares } => {
+                    process.journal_jobs.push_back(JournalJob::Release { log_index, keep_bytes, frees_spares });
+                    self.poke_journal(node);
+                }
+                Output::Read { ticket, job } => {
+                    process.reads.insert(ticket, job);
+                    let life = self.nodes[node].life;
+                    let at_us = self.now_us + self.disk_chance.delay(20, self.settings.read_us);
+                    self.at(at_us, Event::Read { node, life, ticket });
+                }
+                Output::Replies { connection, .. } | Output::PullEnded { connection, .. } => {
+                    self.note_told(node, &output);
+                    self.hand_over(connection, output);
+                }
+                Output::Deliveries { connection, subscription, .. } => {
+                    self.note_told(node, &output);
+                    if let Some(Output::Deliveries { messages, .. }) = self.hand_over(connection, output)
+                        && let Some(process) = &mut self.nodes[node].process
+                    {
+                        process.node.handle_refused(now, connection, subscription, &messages);
+                    }
+                    self.note_congestion(node, connection);
+                }
+                Output::Query { query, reply } => {
+                    self.nodes[node].told = self.nodes[node].told.max(reply.position);
+                    let at_us = self.now_us + self.net.delay(20, self.settings.link_us);
+                    self.at(at_us, Event::Answer { query, reply });
+                }
+                Output::GroupExpired { .. } | Output::Role { .. } => {}
+            }
+        }
+    }
+
+    /// Notes what is told to clients: after that, no crash may take it back.
+    fn note_told(&mut self, node: usize, output: &Output) {
+        let machine = &mut self.nodes[node];
+        match output {
+            Output::Replies { connection, replies } => {
+                for reply in replies {
+                    machine.told = machine.told.max(reply.position);
+                    let position = reply.position.commit_index.get();
+                    let is_ok = u64::from(reply.result.is_ok());
+                    self.trace.note(self.now_us, "reply", &[connection.get(), position, is_ok]);
+                    if let Err(failure) = &reply.result {
+                        self.trace.explain(|| format!("{:?}: {}", failure.code, failure.message));
+                    }
+                }
+            }
+            Output::Deliveries { connection, messages, .. } => {
+                for found in messages {
+                    machine.told = machine.told.max(found.position);
+                    let numbers = [
+                        connection.get(),
+                        u64::from(found.partition.get()),
+                        found.seq.get(),
+                        found.delivery_id.get(),
+                        u64::from(found.attempt.get()),
+                    ];
+                    self.trace.note(self.now_us, "delivery", &numbers);
+                    self.trace.explain(|| format!("{:?} after {}", found.cause, found.previous));
+                }
+            }
+            Output::PullEnded { connection, position, result, .. } => {
+                machine.told = machine.told.max(*position);
+                let count = result.as_ref().map_or(0, |count| u64::from(*count));
+                self.trace.note(self.now_us, "pull ended", &[connection.get(), position.commit_index.get(), count]);
+            }
+            _ => {}
+        }
+    }
+
+    fn note_input(&mut self, node: usize, input: &Input) {
+        let (what, number) = match input {
+            Input::Connected { connection } => ("in connected", connection.get()),
+            Input::Disconnected { connection } => ("in disconnected", connection.get()),
+            Input::Requests { connection, requests } => {
+                self.tally.requests += requests.len() as u64;
+                ("in requests", connection.get())
+            }
+            Input::TurnedOut { connection } => ("in turned out", connection.get()),
+            Input::Unsent { connection, .. } => ("in unsent", connection.get()),
+            Input::Query { query, .. } => ("in query", *query),
+            Input::Act { query, .. } => ("in act", *query),
+            Input::JournalWritten { ready_number } => ("in journal written", *ready_number),
+            Input::SegmentsWritten { ticket } => ("in segments written", *ticket),
+            Input::CheckpointWritten { log_index, .. } => ("in checkpoint written", *log_index),
+            Input::CheckpointPutOff { log_index } => ("in checkpoint put off", *log_index),
+            Input::Disk { state } => ("in disk", state.free_bytes),
+            Input::ReadDone { ticket, .. } => ("in read", *ticket),
+        };
+        self.trace.note(self.now_us, what, &[node as u64, number]);
+        if let Input::Requests { requests, .. } = input {
+            self.trace.explain(|| format!("{requests:?}").chars().take(300).collect());
+        }
+    }
+
+    fn note_congestion(&mut self, node: usize, connection: ConnectionId) {
+        let Some(link) = self.links.get(&connection).filter(|link| link.is_open) else { return };
+        let (queued_bytes, is_stalled) = (link.queued_bytes, link.stalled_until_us > self.now_us);
+        let limit_bytes = self.settings.congested_bytes;
+        if is_stalled && queued_bytes > limit_bytes * 4 {
+            return self.turn_out(connection);
+        }
+        let now = self.nodes[node].clock.now(self.now_us);
+        let Some(process) = &mut self.nodes[node].process else { return };
+        if queued_bytes > limit_bytes && process.congested.insert(connection) {
+            self.tally.reach("a slow reader got nothing more");
+            process.node.handle_congestion(now, connection, true);
+        }
+    }
+
+    /// A connection keeps up again.
+    pub(crate) fn relieve(&mut self, node: usize, connection: ConnectionId) {
+        let now = self.nodes[node].clock.now(self.now_us);
+        let Some(process) = &mut self.nodes[node].process else { return };
+        if process.congested.remove(&connection) {
+            process.node.handle_congestion(now, connection, false);
+            self.turn_by(node, self.now_us + 1);
+        }
+    }
+
+    /// After each turn: what must always hold, and now and then everything.
+    fn look_closely(&mut self, node: usize) {
+        let Some(process) = &mut self.nodes[node].process else { return };
+        let commit = process.node.position().commit_index;
+        if commit.get() >= process.checked_at.get() + CHECK_EVERY {
+            process.checked_at = commit;
+            self.check_all(node);
+        }
+        let Some(process) = &mut self.nodes[node].process else { return };
+        if process.node.is_ready() && !process.was_ready {
+            process.was_ready = true;
+            // Only now is the end of the log applied.
+            let (position, told) = (process.node.position(), self.nodes[node].told);
+            if position < told {
+                self.fail(format!("P1, P10: the node comes back at {position:?} and had told {told:?}"));
+            }
+        }
+    }
+
+    /// Every invariant of every module, and the books of every path.
+    pub(crate) fn check_all(&mut self, node: usize) {
+        let Some(process) = &self.nodes[node].process else { return };
+        process.node.check();
+        let state = process.node.shard().state();
+        for path in state.paths.values() {
+            let books = state.books(path);
+            let sum = books.delivered + books.dropped + books.dlq + books.depth;
+            assert_eq!(books.produced, sum, "P9: {books:?}");
+        }
+        self.tally.checks += 1;
+    }
+}
+
+/// Most events between two looks at the clock and the outputs, as in the server.
+const EVENTS_PER_TURN: usize = 512;
+/// Commands applied between two looks at everything.
+const CHECK_EVERY: u64 = 64;
