@@ -8,7 +8,7 @@
 //! 2. What cannot wait wakes the loop at once, and with it everything before it.
 
 use std::collections::VecDeque;
-use std::mem::{replace, swap};
+use std::mem::{swap, take};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -149,7 +149,7 @@ impl Drop for Inbox {
     fn drop(&mut self) {
         let mut room = self.door.room();
         room.is_open = false;
-        let left = replace(&mut room.events, VecDeque::new());
+        let left = take(&mut room.events);
         drop(room);
         // Whoever waits for an answer learns that there is none.
         drop(left);
