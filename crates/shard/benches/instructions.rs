@@ -187,29 +187,29 @@ fn applied((mut leader, bytes): (Leader, Bytes)) -> (Leader, Applied) {
 }
 
 #[library_benchmark]
-#[bench::without_keys(args = (publishes(false)), config = limit(137_555))]
-#[bench::with_keys(args = (publishes(true)), config = limit(137_302))]
+#[bench::without_keys(args = (publishes(false)), config = limit(138_412))]
+#[bench::with_keys(args = (publishes(true)), config = limit(138_173))]
 fn apply_64_publishes(given: (Leader, Bytes)) -> (Leader, Applied) {
     applied(given)
 }
 
 #[library_benchmark]
-#[bench::without_keys(args = (deliveries(false)), config = limit(269_004))]
-#[bench::with_keys(args = (deliveries(true)), config = limit(446_623))]
+#[bench::without_keys(args = (deliveries(false)), config = limit(277_783))]
+#[bench::with_keys(args = (deliveries(true)), config = limit(473_959))]
 fn apply_deliver_of_64(given: (Leader, Bytes)) -> (Leader, Applied) {
     applied(given)
 }
 
 #[library_benchmark]
-#[bench::in_ranges(args = (settles(false, true)), config = limit(230_570))]
-#[bench::one_by_one(args = (settles(false, false)), config = limit(316_530))]
-#[bench::with_keys(args = (settles(true, false)), config = limit(470_859))]
+#[bench::in_ranges(args = (settles(false, true)), config = limit(235_400))]
+#[bench::one_by_one(args = (settles(false, false)), config = limit(334_092))]
+#[bench::with_keys(args = (settles(true, false)), config = limit(494_778))]
 fn apply_settle_of_64(given: (Leader, Bytes)) -> (Leader, Applied) {
     applied(given)
 }
 
 #[library_benchmark]
-#[bench::without_keys(args = (Leader::warm(false)), config = limit(110_633))]
+#[bench::without_keys(args = (Leader::warm(false)), config = limit(110_681))]
 fn build_batch_of_64_publishes(mut leader: Leader) -> (Leader, Bytes) {
     leader.publish(false);
     let bytes = leader.close();
