@@ -1,7 +1,7 @@
 //! Delays and lives of messages against the contract: each test applies batches as a leader would.
 
 use crate::apply::{Applied, Shard};
-use crate::command::{BatchBuilder, Command, CreateTopic, Deliver, Grant, JoinGroup, PublishRunBuilder};
+use crate::command::{BatchBuilder, ChangeTopic, Command, CreateTopic, Deliver, Grant, JoinGroup, PublishRunBuilder};
 use crate::command::{SeekTarget, Settle, SettleItem, SettleKind, Stamp, StartPolicy, Stretch, Times};
 use crate::effect::Effect;
 use crate::ledger::{LedgerEvent, LedgerKind};
@@ -334,4 +334,24 @@ fn rule_9_a_group_that_is_deleted_releases_what_only_it_had_still_to_see_fall_du
     assert_eq!(bench.next_due(), Some(800), "nobody is left: it goes with the next batch");
     bench.run(&[]);
     assert_eq!((bench.delayed(), bench.next_due()), (1, Some(9000)));
+}
+
+#[test]
+fn p4_a_message_that_is_due_in_a_new_partition_stays_for_the_group_that_has_not_been_there() {
+    // Method: of two groups only one comes to the partition that the topic got after both of them.
+    let mut bench = Bench::ready();
+    bench.join("later", StartPolicy::Earliest);
+    let settings = SettingsPatch { values: vec![(Setting::Partitions, 2)] };
+    bench.run(&[Command::ChangeTopic(ChangeTopic { topic: TOPIC, settings })]);
+    let mut run = PublishRunBuilder::default();
+    let times = Times { delay_ms: 100, ttl_ms: 0 };
+    run.add_timed(TOPIC, Partition::from_index(1), (10, 10), &record(0, b""), times);
+    let mut builder = BatchBuilder::default();
+    builder.add_run(&run.take().expect("one"));
+    bench.apply(&mut builder);
+    let waits = |bench: &Bench| bench.shard.state().topics[&TOPIC].partitions[1].schedule.len();
+    assert_eq!((bench.deliver_at(99, PATH), bench.deliver_at(100, PATH)), (vec![], vec![1]));
+    assert_eq!(waits(&bench), 1, "the other group is owed it");
+    assert_eq!(bench.deliver_at(101, LATER), [1]);
+    assert_eq!(waits(&bench), 0, "and then nobody");
 }
