@@ -22,7 +22,7 @@ use crate::admin::{self, AdminHandle};
 use crate::admin_listener::{AdminListener, Patient, give_time};
 use crate::config::{Config, TlsFiles};
 use crate::connection::session::Identity;
-use crate::courier::courier;
+use crate::courier::{Round, courier};
 use crate::event::Event;
 use crate::identity::{self, ForeignData};
 use crate::inbox::{EventSender, inbox};
@@ -203,17 +203,14 @@ impl Server {
         let watched = Arc::clone(&room);
         let thread = threads::spawn("disk", move || room::watch(&watched, &watch_ended)).map_err(StartError::Thread)?;
         threads.push(thread);
-        let (ready, is_ready) = std_mpsc::sync_channel(1);
-        let (courier, round) = courier();
+        let ((ready, is_ready), (courier, round)) = (std_mpsc::sync_channel(1), courier());
         let channels = Channels { events: inbox, journal, segments, reads, courier, ready };
         let shard_loop = ShardLoop::new(node, channels, Arc::clone(&status));
         // In front: the others end when its ends of their channels are gone.
         threads.insert(0, threads::spawn("shard-0", move || shard_loop.run()).map_err(StartError::Thread)?);
         let shared = Arc::new(Shared::new(events, &config, metrics, status));
-        let (stop, stopping) = watch::channel(false);
-        let (alive, all_closed) = mpsc::channel(1);
-        let runtime = runtime().map_err(StartError::Thread)?;
-        runtime.spawn(round.run());
+        let ((stop, stopping), (alive, all_closed)) = (watch::channel(false), mpsc::channel(1));
+        let runtime = runtime(round).map_err(StartError::Thread)?;
         let process = Process { runtime, stop, all_closed, shared, room, watch_disk, scrub, threads, _lock: lock };
         let listening = match is_ready.recv_timeout(READY_TIME) {
             Ok(messages) => {
@@ -406,12 +403,15 @@ pub fn socket_threads() -> usize {
     cores.saturating_sub(1).max(1)
 }
 
-fn runtime() -> io::Result<Runtime> {
-    tokio::runtime::Builder::new_multi_thread()
+/// What carries the sockets, and wakes them.
+fn runtime(round: Round) -> io::Result<Runtime> {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(socket_threads())
         .thread_name("tokio")
         .enable_all()
-        .build()
+        .build()?;
+    runtime.spawn(round.run());
+    Ok(runtime)
 }
 
 /// Waits for the first signal that asks for a stop.
