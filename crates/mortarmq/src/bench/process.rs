@@ -61,6 +61,8 @@ fn peak_kib(status: &str) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::{Usage, cpu_ticks, peak_kib};
+    use std::io::Read;
+    use std::process::{Command, Stdio};
 
     #[test]
     fn fields_are_found_whatever_the_process_is_called() {
@@ -72,13 +74,21 @@ mod tests {
 
     #[test]
     fn a_peak_that_is_forgotten_is_not_counted_again() {
-        let burst = vec![1_u8; 64 << 20];
-        assert!(burst.iter().all(|byte| *byte == 1), "all of it was touched");
-        let with_burst = Usage::of(std::process::id()).expect("this process runs").peak_bytes;
-        drop(burst);
-        Usage::forget_peak(std::process::id());
-        let without = Usage::of(std::process::id()).expect("this process runs").peak_bytes;
-        assert!(without <= with_burst, "{without} of {with_burst}");
+        // Another process: in this one other tests take memory meanwhile. It holds 16 MiB for a moment, and then waits.
+        let burst = "text=$(head -c 16777216 /dev/zero | tr '\\0' a); unset text; echo done; read -r line";
+        let piped = || Stdio::piped();
+        let mut shell = Command::new("sh").args(["-c", burst]).stdin(piped()).stdout(piped()).spawn().expect("sh");
+        let mut said = [0; 5];
+        shell.stdout.as_mut().expect("it is piped").read_exact(&mut said).expect("it says that it is done");
+        let peak = || Usage::of(shell.id()).expect("it runs").peak_bytes;
+        let with_burst = peak();
+        Usage::forget_peak(shell.id());
+        let without = peak();
+        // It ends when there is no line to read.
+        drop(shell.stdin.take());
+        shell.wait().expect("it ends");
+        assert!(with_burst > 16 << 20, "{with_burst}");
+        assert!(without < with_burst - (8 << 20), "{without} of {with_burst}");
     }
 
     #[test]
