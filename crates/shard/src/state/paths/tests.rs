@@ -286,6 +286,32 @@ fn rule_9_every_command_gives_back_as_much_as_it_may_make() {
 }
 
 #[test]
+fn rule_9_a_partition_costs_as_many_steps_as_its_entries_take() {
+    // Goal: one turn gives back no more than its share, however much lies in one partition. Method: thousands of messages that
+    // are leased, and facts of as many; the steps are counted.
+    let mut bench = Bench { shard: Shard::default(), time_ms: 1000 };
+    bench.run(&[create("orders", 1), join(OLD, "g", 1)]);
+    bench.publish(OLD, 9000);
+    let grant = Grant::Push { window_messages: 5000, window_bytes: 1 << 30 };
+    for _ in 0..4 {
+        let (path, member) = (PathId::new(1), MemberId::new(1));
+        bench.run(&[Command::Deliver(Deliver { path, member, grant, max_messages: 1024, stretch: None })]);
+    }
+    let state = bench.shard.state();
+    let (topic, path) = (&state.topics[&OLD].partitions[0], &state.paths[&PathId::new(1)].partitions[0]);
+    let (stored, held) = ((topic.facts.len() + topic.schedule.len()) / 1024, path.kept_entries() / 1024);
+    assert!(stored >= 7 && held >= 2, "{stored} and {held}");
+    // Nobody else has the topic then, as an image would, and nothing is given back yet.
+    let mut state = state.clone();
+    drop(std::mem::take(&mut bench.shard));
+    drop(state.unlink(OLD));
+    let pieces = Bench { shard: Shard::of(state.clone()), time_ms: 1000 }.pieces();
+    let mut steps = usize::MAX;
+    state.free(&mut steps, &mut Vec::new());
+    assert_eq!(usize::MAX - steps, pieces + stored + usize::try_from(held).expect("few"));
+}
+
+#[test]
 fn what_an_image_still_has_goes_with_the_image() {
     // Goal: giving back copies nothing that an image shares. Method: an image lives while its topic is deleted.
     let mut bench = Bench::full(3, 4);
