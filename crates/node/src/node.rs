@@ -29,7 +29,7 @@ use crate::redrives::Redrives;
 use crate::request::Request;
 use crate::sends::Sends;
 use crate::sessions::Sessions;
-use crate::stretches::Stretches;
+use crate::stretches::{FailedRead, Stretches};
 use crate::unreadable::{Retries, index_of};
 
 /// One shard on one node.
@@ -242,9 +242,12 @@ impl Node {
                 }
             }
             ReadResult::Failed(reason) => match self.stretches.read_failed(ticket) {
-                Some((place, false)) => self.read_facts_from_records(place),
+                Some(FailedRead::OfIndex(place)) => self.read_facts_from_records(place),
                 // Neither index nor record says what key it has, so nothing may pass it (P8, P11).
-                Some((_, true)) => self.unreadable += 1,
+                Some(FailedRead::OfRecords) => self.unreadable += 1,
+                Some(FailedRead::Moved(path)) => {
+                    self.attention.insert(path);
+                }
                 None => self.handle_read_records(now, ticket, ReadResult::Failed(reason)),
             },
             other => self.handle_read_records(now, ticket, other),

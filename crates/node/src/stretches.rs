@@ -19,9 +19,27 @@ pub(crate) type Place = (PathId, Partition);
 #[derive(Debug, Default)]
 pub(crate) struct Stretches {
     places: BTreeMap<Place, Ahead>,
-    reads: BTreeMap<u64, Place>,
+    reads: BTreeMap<u64, UnderWay>,
     /// Those of them that read records, because the index is damaged.
     of_records: BTreeSet<u64>,
+}
+
+/// A read that is not answered yet.
+#[derive(Clone, Copy, Debug)]
+struct UnderWay {
+    place: Place,
+    from: Seq,
+}
+
+/// What a failed read means for its path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FailedRead {
+    /// The path needs what was read: the records are read in place of the index.
+    OfIndex(Place),
+    /// The path needs what was read, and neither index nor record says it.
+    OfRecords,
+    /// The path has moved meanwhile, and needs another read.
+    Moved(PathId),
 }
 
 #[derive(Debug, Default)]
@@ -55,25 +73,31 @@ impl Stretches {
         (!ahead.reading && ahead.facts.len() < REFILL_BELOW && next < base).then_some(next)
     }
 
-    pub(crate) fn reading(&mut self, ticket: u64, place: Place) {
+    /// Notes that the place is read from there on.
+    pub(crate) fn reading(&mut self, ticket: u64, place: Place, from: Seq) {
         self.places.entry(place).or_default().reading = true;
-        self.reads.insert(ticket, place);
+        self.reads.insert(ticket, UnderWay { place, from });
     }
 
     /// Notes that the records are read in place of the index.
-    pub(crate) fn reading_records(&mut self, ticket: u64, place: Place) {
-        self.reading(ticket, place);
+    pub(crate) fn reading_records(&mut self, ticket: u64, place: Place, from: Seq) {
+        self.reading(ticket, place, from);
         self.of_records.insert(ticket);
     }
 
-    /// A read failed. Says whose it was, if it was one of these, and whether it was one of records: then there is no other
-    /// way, and it is tried again when the path is looked at next.
-    pub(crate) fn read_failed(&mut self, ticket: u64) -> Option<(Place, bool)> {
-        let place = self.reads.remove(&ticket)?;
-        if let Some(ahead) = self.places.get_mut(&place) {
+    /// A read failed. Says what follows, if it was one of these. If it was one of records, there is no other way, and it is
+    /// tried again when the path is looked at next.
+    pub(crate) fn read_failed(&mut self, ticket: u64) -> Option<FailedRead> {
+        let read = self.reads.remove(&ticket)?;
+        let of_records = self.of_records.remove(&ticket);
+        if let Some(ahead) = self.places.get_mut(&read.place) {
             ahead.reading = false;
         }
-        Some((place, self.of_records.remove(&ticket)))
+        Some(match of_records {
+            _ if self.has_moved(read) => FailedRead::Moved(read.place.0),
+            true => FailedRead::OfRecords,
+            false => FailedRead::OfIndex(read.place),
+        })
     }
 
     /// Whether a read is one of records in place of the index.
@@ -87,10 +111,18 @@ impl Stretches {
         Some(ahead.first.plus(ahead.facts.len() as u64))
     }
 
-    /// Takes in what was read; says whose it is if there was anything. What does not follow on is dropped and read again.
+    /// Whether the path needs something else next than what was read. It was looked at while the read was under way, and
+    /// began no other: somebody has to look at it again. One that stays where it is would only find the same again.
+    fn has_moved(&self, read: UnderWay) -> bool {
+        self.next_unread(read.place).is_some_and(|next| next != read.from)
+    }
+
+    /// Takes in what was read; says whose it is if there is reason to look at it. What does not follow on is dropped and read
+    /// again.
     pub(crate) fn read_done(&mut self, ticket: u64, entries: &[mortarmq_storage::IndexEntry]) -> Option<Place> {
-        let place = self.reads.remove(&ticket)?;
+        let read = self.reads.remove(&ticket)?;
         self.of_records.remove(&ticket);
+        let (place, has_moved) = (read.place, self.has_moved(read));
         let ahead = self.places.get_mut(&place)?;
         ahead.reading = false;
         for entry in entries {
@@ -104,7 +136,7 @@ impl Stretches {
                 });
             }
         }
-        (!entries.is_empty()).then_some(place)
+        (has_moved || !entries.is_empty()).then_some(place)
     }
 
     /// Forgets a path that has caught up, or is gone.
@@ -149,7 +181,7 @@ mod tests {
     use mortarmq_storage::IndexEntry;
     use mortarmq_types::{ClusterTime, KeyHash, Partition, PathId, Seq};
 
-    use super::Stretches;
+    use super::{FailedRead, Stretches};
 
     /// Messages of a key each, named by their sequence.
     fn entries(seqs: std::ops::Range<u64>) -> Vec<IndexEntry> {
@@ -169,18 +201,42 @@ mod tests {
         let (mut stretches, place) = (Stretches::default(), (PathId::new(1), Partition::ZERO));
         let base = Seq::new(1000);
         assert_eq!(stretches.wants(place, Seq::new(100), base), Some(Seq::new(100)));
-        stretches.reading(7, place);
+        stretches.reading(7, place, Seq::new(100));
         assert_eq!(stretches.read_done(7, &entries(100..103)), Some(place));
         assert_eq!(keys(&mut stretches, 100), Some((100, vec![100, 101, 102])));
         assert_eq!(keys(&mut stretches, 101), Some((101, vec![101, 102])));
         // Back by a seek: nothing that is known is what comes next.
         assert_eq!(keys(&mut stretches, 50), None);
         assert_eq!(stretches.wants(place, Seq::new(50), base), Some(Seq::new(50)));
-        stretches.reading(8, place);
+        stretches.reading(8, place, Seq::new(50));
         // And on by another one, while that is read.
         assert_eq!(keys(&mut stretches, 60), None);
         assert_eq!(stretches.read_done(8, &entries(50..53)), Some(place));
         assert_eq!(keys(&mut stretches, 60), None);
         assert_eq!(stretches.wants(place, Seq::new(60), base), Some(Seq::new(60)));
+    }
+
+    #[test]
+    fn p4_a_path_that_moved_while_a_read_brought_nothing_is_looked_at_again_and_no_other() {
+        let (place, base) = ((PathId::new(1), Partition::ZERO), Seq::new(1000));
+        // Where it stays, the same read would find the same again.
+        for (moves_to, has_moved) in [(50, false), (60, true), (40, true)] {
+            let reading = || {
+                let mut stretches = Stretches::default();
+                assert_eq!(stretches.wants(place, Seq::new(50), base), Some(Seq::new(50)));
+                stretches.reading(7, place, Seq::new(50));
+                assert_eq!(stretches.wants(place, Seq::new(moves_to), base), None, "one read at a time");
+                stretches
+            };
+            let mut stretches = reading();
+            assert_eq!(stretches.read_done(7, &[]), has_moved.then_some(place), "to {moves_to}");
+            assert_eq!(stretches.wants(place, Seq::new(moves_to), base), Some(Seq::new(moves_to)));
+            let failed = if has_moved { FailedRead::Moved(place.0) } else { FailedRead::OfIndex(place) };
+            assert_eq!(reading().read_failed(7), Some(failed), "to {moves_to}");
+            let mut stretches = reading();
+            stretches.reading_records(7, place, Seq::new(50));
+            let failed = if has_moved { FailedRead::Moved(place.0) } else { FailedRead::OfRecords };
+            assert_eq!(stretches.read_failed(7), Some(failed), "to {moves_to}");
+        }
     }
 }

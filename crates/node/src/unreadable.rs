@@ -77,7 +77,7 @@ impl Node {
         let Some(from) = self.stretches.next_unread(place) else { return };
         let job = ReadJob::Records { topic, partition, from, to: from.plus(RECORDS_MAX), max_bytes: RECORDS_BYTES };
         let ticket = self.read(self.last_ticket, job);
-        self.stretches.reading_records(ticket, place);
+        self.stretches.reading_records(ticket, place, from);
     }
 }
 

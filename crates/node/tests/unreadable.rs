@@ -6,7 +6,7 @@ mod support;
 
 use std::path::{Path, PathBuf};
 
-use mortarmq_node::{Query, QueryAnswer};
+use mortarmq_node::{Act, Query, QueryAnswer, SeekTarget};
 use mortarmq_shard::SettleKind;
 use mortarmq_storage::{Disk, MemoryDisk};
 use mortarmq_types::{Cause, Partition, Seq};
@@ -165,4 +165,38 @@ fn rule_3_a_damaged_index_stops_nobody() {
         assert!(place(1) < place(3) && place(3) < place(5) && place(2) < place(4), "P8: {seen:?}");
         assert_eq!(rig.node.gauges().unreadable, 0);
     }
+}
+
+#[test]
+fn p4_a_path_that_is_moved_past_damage_while_it_is_read_goes_on_by_itself() {
+    // Goal: what lies behind is delivered although nobody publishes or settles any more. Method: neither index nor record of 1
+    // can be read; while that is tried an operator moves the group behind it.
+    let disk = MemoryDisk::new();
+    let mut rig = start(&disk);
+    let topic = rig.declare("orders", 1).expect("no crash");
+    for number in 1..7 {
+        rig.ask(CONNECTION, vec![publish(topic, 9, number..number + 1, b"")]).expect("no crash");
+    }
+    let (record, index) = (end_of_record(&disk, 1) - 1, file(&disk, ".index"));
+    flip(&disk, &file(&disk, ".segment"), record);
+    flip(&disk, &index, 33);
+    rig.slow = true;
+    rig.ask(CONNECTION, vec![subscribe(topic, "billing", 1, 70, 100)]).expect("no crash");
+    while rig.record_reads == 0 {
+        assert!(rig.finish_one(0).expect("no crash"), "the records are read in place of the index");
+    }
+    let to = SeekTarget::At(vec![(Partition::ZERO, Seq::new(4))]);
+    let act = Act::Seek { topic: "orders".to_owned(), group: "billing".to_owned(), to };
+    rig.begin_act(act).expect("no crash");
+    while rig.finish_journal().expect("no crash") {
+        rig.pump().expect("no crash");
+    }
+    let position = |rig: &Rig| rig.node.shard().state().paths.values().next().expect("a path").partitions[0].position();
+    assert_eq!((position(&rig), rig.record_reads), (Seq::new(4), 1), "it moved while the read is under way");
+    assert_eq!(numbers(&mut rig), [0_u64; 0]);
+    rig.slow = false;
+    rig.catch_up().expect("no crash");
+    assert_eq!(numbers(&mut rig), [4, 5, 6]);
+    assert_eq!(rig.node.gauges().unreadable, 0, "nobody waits for 1");
+    rig.node.check();
 }

@@ -208,6 +208,9 @@ impl Loading {
         if self.path_partitions_total > PATH_PARTITIONS_MAX {
             return Err(body.wrong("path partitions", self.path_partitions_total as u64));
         }
+        if let Some(number) = path::left_out(of_topic, &numbers) {
+            return Err(body.wrong("partition left out", number as u64));
+        }
         for number in numbers {
             let mut body = reader.section(Section::PathPartition(id, number))?;
             let taken = path::take_partition(&mut body, &of_topic.partitions[number.index()], &self.head)?;

@@ -218,7 +218,7 @@ impl Node {
                 let copied = self.recent.needed_ticket(topic, partition);
                 let needed = if is_written { copied } else { self.last_ticket };
                 let ticket = self.read(needed, ReadJob::Index { topic, partition, from, max: READ_ENTRIES });
-                self.stretches.reading(ticket, place);
+                self.stretches.reading(ticket, place, from);
             }
             stretches.extend(self.stretches.stretch(place, position, most, now));
         }

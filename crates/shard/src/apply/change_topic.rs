@@ -20,7 +20,9 @@ pub(super) fn apply(state: &mut State, change: &ChangeTopic) -> Outcome {
     }
     let (have, dead_letters) = (topic.partitions.len(), state.dead_letters_of(change.topic));
     let wanted = change.settings.get(Setting::Partitions).map_or(have, |count| usize::try_from(count).unwrap_or(have));
-    if let Err(refusal) = check_room(state, topic, wanted - have) {
+    // Both grow, so the groups of both count.
+    let groups = topic.counted_paths() + dead_letters.map_or(0, |id| state.topics[&id].counted_paths());
+    if let Err(refusal) = check_room(state, groups, wanted - have) {
         return Outcome::Refused(refusal);
     }
     let topic = topic_of(&mut state.topics, change.topic).expect("looked up above");
@@ -52,15 +54,15 @@ fn check(topic: &Topic, patch: &SettingsPatch) -> Result<(), Refusal> {
     }
 }
 
-/// The limits of the catalog are looked at once, for all that is asked.
-fn check_room(state: &State, topic: &Topic, added: usize) -> Result<(), Refusal> {
+/// The limits of the catalog are looked at once, for all that is asked: each of the groups gets as many partitions as are added.
+fn check_room(state: &State, groups: usize, added: usize) -> Result<(), Refusal> {
     if added == 0 {
         return Ok(());
     }
     if state.partitions_total + added > PARTITIONS_MAX {
         return Err(Refusal::CatalogQuota { what: "partitions", limit: PARTITIONS_MAX });
     }
-    if state.path_partitions_total + added * topic.paths.len() > PATH_PARTITIONS_MAX {
+    if state.path_partitions_total + added * groups > PATH_PARTITIONS_MAX {
         return Err(Refusal::CatalogQuota { what: "partitions of groups", limit: PATH_PARTITIONS_MAX });
     }
     Ok(())

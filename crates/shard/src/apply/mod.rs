@@ -37,7 +37,7 @@ use crate::outcome::Outcome;
 use crate::state::State;
 use crate::state::paths::Gone;
 use bytes::Bytes;
-use mortarmq_types::{CommitIndex, Epoch};
+use mortarmq_types::{CommitIndex, Epoch, TopicIncarnation};
 
 /// The state machine. A driver calls [`Shard::apply`] with each committed batch, in order, and nothing else.
 #[derive(Clone, Debug, Default)]
@@ -83,16 +83,20 @@ impl Shard {
         let mut applied = Applied { first_index: self.state.commit_index.next(), ..Applied::default() };
         applied.outcomes.reserve((batch.left as usize).min(64 * 1024));
         applied.stamp = due::advance(&mut self.state, batch.stamp);
+        let newest = self.state.last_topic;
         due::end_due(&mut self.state, &mut applied.effects);
+        self.free_for_topics(newest, &mut applied.gone);
         while let Some(command) = batch.next_command()? {
             // Together: a batch without commands takes no index, so it leaves the term of the last one as it is.
             self.state.commit_index = self.state.commit_index.next();
             self.state.epoch = epoch.max(self.state.epoch);
-            if command.makes_much() {
+            if self.has_remains() {
                 // What is deleted goes at least as fast as anything can be made in its place (failure rule 9).
-                self.free(&mut applied.gone);
+                self.state.free(&mut command.pieces_max(), &mut applied.gone);
             }
+            let newest = self.state.last_topic;
             let outcome = run(&mut self.state, command, &mut applied.effects);
+            self.free_for_topics(newest, &mut applied.gone);
             applied.outcomes.push(outcome);
         }
         trim::let_unpinned_go(&mut self.state, &mut applied.effects);
@@ -107,7 +111,7 @@ impl Shard {
     }
 
     /// Gives back memory of deleted topics, in at most [`STEPS_MAX`] steps, and says of which paths and members nothing is
-    /// left. Every batch does as much by itself; this is for a driver that has nothing to apply.
+    /// left. Every batch does as much by itself, and every command in it as much as it may make; this is for a driver that has nothing to apply.
     ///
     /// [`STEPS_MAX`]: crate::command::STEPS_MAX
     pub fn give_back(&mut self) -> Vec<Gone> {
@@ -118,6 +122,17 @@ impl Shard {
 
     fn free(&mut self, gone: &mut Vec<Gone>) {
         self.state.free(&mut (STEPS_MAX as usize), gone);
+    }
+
+    /// Gives back as much as the topics take that were made since, for commands or for dead letters: their partitions, and those
+    /// of the group that holds dead letters.
+    fn free_for_topics(&mut self, newest: TopicIncarnation, gone: &mut Vec<Gone>) {
+        if self.state.last_topic == newest || !self.has_remains() {
+            return;
+        }
+        let made = self.state.topics.range(newest.next()..);
+        let mut pieces = made.map(|(_, topic)| 2 * topic.partitions.len() + 4).sum();
+        self.state.free(&mut pieces, gone);
     }
 
     /// Asserts every numbered invariant of the state.

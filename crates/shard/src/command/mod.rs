@@ -27,6 +27,9 @@ pub use publish::{PublishRun, PublishRunBuilder};
 pub const ITEMS_MAX: usize = 1024;
 /// Most steps that one command may take.
 pub const STEPS_MAX: u32 = 1024;
+/// Pieces of memory that a message may make: its producer's line, its key, when its partition's delays are due, that the
+/// partition has facts, and its share of the entries.
+const OF_A_MESSAGE: usize = 5;
 
 /// One change of the shard.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -86,9 +89,32 @@ pub enum Command {
 }
 
 impl Command {
-    /// Whether it may make topics, partitions or groups.
-    pub(crate) const fn makes_much(&self) -> bool {
-        matches!(self, Self::CreateTopic(_) | Self::JoinGroup(_) | Self::ChangeTopic(_))
+    /// How many pieces of memory it may make for a topic, as [`crate::state::paths`] gives them back: at most 5 of a message
+    /// and 3 of an item, so some thousands. A topic that it makes is not counted.
+    pub(crate) fn pieces_max(&self) -> usize {
+        let all = STEPS_MAX as usize;
+        match self {
+            // The path with its name, the member, and when it expires.
+            Self::JoinGroup(_) => all + 5,
+            // Of the topic and of its dead letters.
+            Self::ChangeTopic(_) => 2 * all,
+            Self::Publish(_) => OF_A_MESSAGE,
+            Self::PublishBatch(batch) => OF_A_MESSAGE * batch.records.len(),
+            // What the path has in a partition, when a lease ends there, and the entries.
+            Self::Deliver(deliver) => 3 * (deliver.max_messages as usize).min(all) + 3,
+            // When a lease ends, how old its run is, and that its dead letters have facts; and the entries.
+            Self::Settle(settle) => 3 * settle.items.len() + 3,
+            Self::Redrive(_) | Self::DropDead(_) | Self::PurgePath { .. } | Self::SeekPath { .. } => all,
+            Self::SetDefaults(_)
+            | Self::CreateTopic(_)
+            | Self::DeleteTopic { .. }
+            | Self::EndMember(_)
+            | Self::DeleteGroup { .. }
+            | Self::ResumeMember(_)
+            | Self::Trim(_)
+            | Self::ChangeGroup(_)
+            | Self::ChangeDefaults(_) => 0,
+        }
     }
 }
 

@@ -33,8 +33,11 @@ use crate::state::path_partitions::PathPartitions;
 use crate::state::{MEMBERS_MAX, Member, PartitionState, Path, Pulled, Reserved, Topic};
 use bytes::{BufMut, BytesMut};
 use mortarmq_delivery::PathPartition;
-use mortarmq_types::{ClusterTime, CommitIndex, Epoch, LeaseTime, MemberId, Partition, Position, TopicIncarnation};
+use mortarmq_types::{
+    ClusterTime, CommitIndex, Epoch, LeaseTime, MemberId, Partition, Position, Seq, TopicIncarnation,
+};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 pub(super) fn put(out: &mut BytesMut, path: &Path, numbers: impl ExactSizeIterator<Item = Partition>) {
     out.put_u64(path.topic.get());
@@ -109,6 +112,17 @@ fn take_numbers(body: &mut Body, of_topic: usize) -> Result<Vec<Partition>, Imag
         numbers.push(number);
     }
     Ok(numbers)
+}
+
+/// A partition that is not listed although messages of it are gone. What a path has in one that is not listed begins with the
+/// first message, and no path is behind what is kept.
+pub(super) fn left_out(topic: &Topic, numbers: &[Partition]) -> Option<usize> {
+    let mut listed = numbers.iter().map(|number| number.index()).peekable();
+    let mut found = topic.partitions.iter().enumerate();
+    let is_left_out = |(number, partition): &(usize, &Arc<PartitionState>)| {
+        listed.next_if_eq(number).is_none() && partition.kept.first_seq > Seq::FIRST
+    };
+    found.find(is_left_out).map(|(number, _)| number)
 }
 
 fn take_members(body: &mut Body, head: &Head) -> Result<BTreeMap<MemberId, Member>, ImageError> {

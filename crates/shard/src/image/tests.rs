@@ -154,6 +154,28 @@ fn what_is_kept_of_a_partition_is_refused_where_it_contradicts_itself() {
 }
 
 #[test]
+fn p4_p11_a_path_without_a_partition_of_which_messages_are_gone_is_refused() {
+    // Goal: what is accepted passes the check. Method: what the path has in the second partition is left out; nothing of it
+    // would stand for "from the first message on".
+    let left_out = |first_seq: u64| {
+        let mut state = small().state().clone();
+        let partition = topic_of(&mut state.topics, TOPIC).expect("orders").partition_mut(1).expect("two");
+        partition.last_seq = Seq::new(2);
+        partition.facts = FactWindow::restore(Seq::new(2), 10, Vec::new()).expect("none");
+        partition.kept.first_seq = Seq::new(first_seq);
+        assert_eq!(state.path_mut(PATH).expect("billing").partitions.pop(), Some(0));
+        Shard::from_image(encoded(&Shard::of(state)))
+    };
+    left_out(1).expect("a partition in which nothing happened").check();
+    match left_out(2) {
+        Err(ImageError::Field { section, field, .. }) => {
+            assert_eq!((section, field), (Section::Path(PATH), "partition left out"));
+        }
+        other => panic!("the damage is not seen: {other:?}"),
+    }
+}
+
+#[test]
 fn p11_every_changed_byte_and_every_truncation_is_refused() {
     let whole = encoded(&small());
     for place in 0..whole.len() {

@@ -83,9 +83,10 @@ impl PathPartitions {
         std::mem::replace(self.make(number), UNTOUCHED.clone())
     }
 
-    /// Takes the last one away that is kept.
-    pub(crate) fn pop(&mut self) -> bool {
-        self.later.pop_last().is_some() || self.first.pop().is_some()
+    /// Takes the last one away that is kept; says with how many entries it was counted.
+    pub(crate) fn pop(&mut self) -> Option<u64> {
+        let last = self.later.pop_last().map(|(_, made)| made);
+        last.or_else(|| self.first.pop()).map(|made| made.counted)
     }
 
     /// How many are kept.

@@ -172,7 +172,8 @@ impl State {
     }
 
     /// Gives back memory of deleted topics: a partition, of a topic or of a group, a member, a timer, a producer and an
-    /// idempotency key are a step each. Says of whom nothing is left, and counts the steps down.
+    /// idempotency key are a step each, and so are every [`ENTRIES_PER_STEP`] entries of a partition. Says of whom nothing is
+    /// left, and counts the steps down. A partition goes as a whole, with all the steps that are left if it takes more.
     pub(crate) fn free(&mut self, steps: &mut usize, told: &mut Vec<Gone>) {
         while *steps > 0 {
             let Some(remains) = self.paths.remains.front_mut() else { break };
@@ -192,7 +193,9 @@ impl Remains {
             *steps -= 1;
             if let Some((member, _)) = path.members.pop_first() {
                 told.push(Gone::Member(*id, member));
-            } else if !path.partitions.pop() {
+            } else if let Some(entries) = path.partitions.pop() {
+                *steps = steps.saturating_sub(steps_of(entries));
+            } else {
                 told.push(Gone::Path(*id));
                 self.path = None;
             }
@@ -212,7 +215,7 @@ impl Remains {
         let gone = gone + take_apart(&mut self.with_facts, *steps - gone);
         // What an image still has goes with the image.
         let gone = gone + Arc::get_mut(&mut self.topic).map_or(0, |topic| topic.take_apart(*steps - gone));
-        *steps -= gone;
+        *steps = steps.saturating_sub(gone);
         gone > 0
     }
 }
@@ -226,17 +229,31 @@ fn take_apart<T: Ord>(set: &mut BTreeSet<T>, limit: usize) -> usize {
 }
 
 impl Topic {
-    /// Takes at most so much of it away; says how much.
+    /// Takes so much of it away, and the rest of the last partition; says how much.
     fn take_apart(&mut self, limit: usize) -> usize {
         let mut gone = self.producers.take_apart(limit);
         let keys = u32::try_from(limit - gone).unwrap_or(u32::MAX);
         gone += self.keys.forget(ClusterTime::MAX, 0, keys) as usize;
-        while gone < limit && (self.paths.pop_first().is_some() || self.partitions.pop().is_some()) {
+        while gone < limit && self.paths.pop_first().is_some() {
             gone += 1;
+        }
+        while gone < limit
+            && let Some(partition) = self.partitions.pop()
+        {
+            let entries = partition.facts.len() + partition.schedule.len() + partition.pins.len();
+            gone += 1 + steps_of(entries as u64);
         }
         gone
     }
 }
+
+/// What a partition takes beside its own step.
+fn steps_of(entries: u64) -> usize {
+    usize::try_from(entries / ENTRIES_PER_STEP).unwrap_or(usize::MAX)
+}
+
+/// So many entries of a partition are freed as fast as one piece that stands alone: they lie close together, in few nodes.
+const ENTRIES_PER_STEP: u64 = 1024;
 
 #[cfg(test)]
 mod tests;

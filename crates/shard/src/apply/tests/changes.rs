@@ -9,6 +9,7 @@ use crate::defaults::{DefaultKey, Defaults, DefaultsPatch};
 use crate::effect::{AppendEffect, Effect};
 use crate::outcome::{Outcome, Refusal, SettleCode};
 use crate::settings::{Setting, SettingsPatch};
+use crate::state::PATH_PARTITIONS_MAX;
 use mortarmq_types::{Cause, ClusterTime, KeyHash, PathId, Seq, TopicIncarnation};
 
 const DEAD_LETTERS: TopicIncarnation = TopicIncarnation::new(2);
@@ -144,6 +145,34 @@ fn p4_p9_a_topic_grows_without_a_step_for_any_group_and_every_group_owes_what_is
     let restored = crate::Shard::from_image(image.freeze()).expect("it was just encoded");
     assert_eq!(restored.state(), bench.shard.state());
     restored.check();
+}
+
+#[test]
+fn rule_9_a_topic_that_grows_with_its_dead_letters_stays_within_what_a_start_accepts() {
+    // Goal: what is accepted can be restored. Method: a topic with one group whose dead letters have 256: 257 together.
+    let mut bench = Bench::ready();
+    bench.publish(1..2, b"", b"x");
+    let lease = bench.deliver(MEMBER, 1).remove(0).leases[0];
+    bench.settle(lease.seq.get(), lease.delivery_id, SettleKind::DeadLetter { error: String::new() });
+    for group in 0..256 {
+        let mut reader = join(&format!("g{group}"), MEMBER);
+        if let Command::JoinGroup(join) = &mut reader {
+            join.topic = DEAD_LETTERS;
+        }
+        bench.run(&[reader]);
+    }
+    assert_eq!(bench.shard.state().path_partitions_total, 257);
+    let refused = Outcome::Refused(Refusal::CatalogQuota { what: "partitions of groups", limit: PATH_PARTITIONS_MAX });
+    for partitions in [1024, 1021] {
+        assert_eq!(bench.change(change_topic(TOPIC, &[(Setting::Partitions, partitions)])), refused);
+    }
+    assert_eq!(bench.shard.state().path_partitions_total, 257, "what is refused changes nothing");
+    assert_eq!(bench.change(change_topic(TOPIC, &[(Setting::Partitions, 1020)])), DONE);
+    assert_eq!(bench.shard.state().path_partitions_total, 257 * 1020);
+    let mut image = bytes::BytesMut::new();
+    bench.shard.image().encode(&mut image);
+    let restored = crate::Shard::from_image(image.freeze()).expect("what was accepted is restored");
+    assert_eq!(restored.state(), bench.shard.state());
 }
 
 #[test]

@@ -227,6 +227,91 @@ fn a_topic_made_again_at_once_begins_empty_and_memory_does_not_pile_up() {
 }
 
 #[test]
+fn rule_9_what_is_published_and_deleted_again_and_again_does_not_pile_up() {
+    // Goal: a topic is filled no faster than what is left of those before it goes. Method: in each life two batches, one with
+    // producers and idempotency keys by the thousand, and one that deletes the topic; nobody has a turn without a batch.
+    let mut bench = Bench { shard: Shard::default(), time_ms: 1000 };
+    let mut most = 0;
+    for life in 1..=20 {
+        bench.run(&[create("orders", 1)]);
+        let outcomes = bench.publish(TopicIncarnation::new(life), 4000);
+        assert!(outcomes.iter().all(|it| matches!(it, Outcome::Published(_))), "life {life}");
+        bench.run(&[Command::DeleteTopic { name: "orders".to_owned() }]);
+        most = most.max(bench.pieces());
+    }
+    assert!(most < 8200, "{most} pieces are left of twenty lives of 8,000");
+}
+
+#[test]
+fn rule_9_every_command_gives_back_as_much_as_it_may_make() {
+    // Goal: no command fills the memory faster than it frees it. Method: the same remains before each; what goes beyond a
+    // batch's own share is the command's.
+    let mut bench = Bench::full(100, 100);
+    bench.run(&[join(KEPT, "kept", 2)]);
+    bench.delete();
+    let (time_ms, before) = (bench.time_ms, bench.pieces());
+    assert!(before > 10_000, "{before}");
+    let gone = |commands: &mut BatchBuilder| {
+        let mut bench = Bench { shard: bench.shard.clone(), time_ms };
+        bench.apply(commands);
+        before - bench.pieces() - STEPS_MAX as usize
+    };
+    let of = |command: &Command| {
+        let mut builder = BatchBuilder::default();
+        builder.add(command);
+        gone(&mut builder)
+    };
+    assert_eq!(gone(&mut BatchBuilder::default()), 0);
+    let mut run = PublishRunBuilder::default();
+    for number in 1..=200 {
+        let (producer_id, producer_seq) = (ProducerId::new(1000 + number), ProducerSeq::new(1));
+        let record = NewRecord { producer_id, producer_seq, key: b"", has_headers: false, body: b"value" };
+        run.add(KEPT, Partition::ANY, 10, 10, &record);
+    }
+    let mut builder = BatchBuilder::default();
+    builder.add_run(&run.take().expect("some"));
+    assert!(gone(&mut builder) >= 400, "a line and a key each");
+    assert!(of(&deliver(PathId::new(1), 1)) >= 200, "a partition and a timer each");
+    let item = |seq| SettleItem {
+        partition: Partition::ZERO,
+        first_seq: Seq::new(seq),
+        first_delivery: DeliveryId::new(seq),
+        count: 1,
+        kind: SettleKind::Ack,
+    };
+    let settle = Settle { path: PathId::new(1), items: (1..=50).map(item).collect() };
+    assert!(of(&Command::Settle(settle)) >= 100, "a timer and a run each");
+    assert!(of(&create("large", 1000)) >= 1000);
+    assert!(of(&join(KEPT, "more", 3)) >= STEPS_MAX as usize, "as many partitions as a topic may have");
+}
+
+#[test]
+fn rule_9_a_partition_costs_as_many_steps_as_its_entries_take() {
+    // Goal: one turn gives back no more than its share, however much lies in one partition. Method: thousands of messages that
+    // are leased, and facts of as many; the steps are counted.
+    let mut bench = Bench { shard: Shard::default(), time_ms: 1000 };
+    bench.run(&[create("orders", 1), join(OLD, "g", 1)]);
+    bench.publish(OLD, 9000);
+    let grant = Grant::Push { window_messages: 5000, window_bytes: 1 << 30 };
+    for _ in 0..4 {
+        let (path, member) = (PathId::new(1), MemberId::new(1));
+        bench.run(&[Command::Deliver(Deliver { path, member, grant, max_messages: 1024, stretch: None })]);
+    }
+    let state = bench.shard.state();
+    let (topic, path) = (&state.topics[&OLD].partitions[0], &state.paths[&PathId::new(1)].partitions[0]);
+    let (stored, held) = ((topic.facts.len() + topic.schedule.len()) / 1024, path.kept_entries() / 1024);
+    assert!(stored >= 7 && held >= 2, "{stored} and {held}");
+    // Nobody else has the topic then, as an image would, and nothing is given back yet.
+    let mut state = state.clone();
+    drop(std::mem::take(&mut bench.shard));
+    drop(state.unlink(OLD));
+    let pieces = Bench { shard: Shard::of(state.clone()), time_ms: 1000 }.pieces();
+    let mut steps = usize::MAX;
+    state.free(&mut steps, &mut Vec::new());
+    assert_eq!(usize::MAX - steps, pieces + stored + usize::try_from(held).expect("few"));
+}
+
+#[test]
 fn what_an_image_still_has_goes_with_the_image() {
     // Goal: giving back copies nothing that an image shares. Method: an image lives while its topic is deleted.
     let mut bench = Bench::full(3, 4);
