@@ -116,11 +116,11 @@ impl ShardLoop {
     fn rest(&self) -> (Duration, Sleep) {
         if self.journal_writes > 0 {
             // What is asked meanwhile joins the batch behind the one that is being written.
-            return (self.patience(), Sleep::Deep { requests: u64::MAX });
+            return (self.patience(), Sleep::Writing);
         }
         match self.node.missing() {
             // Also when that moment is past by now: the node was told that more is waited for.
-            requests @ 1.. if self.gathers => (self.gathering(), Sleep::Deep { requests }),
+            publishes @ 1.. if self.gathers => (self.gathering(), Sleep::Gathering { publishes }),
             _ => (self.patience(), Sleep::Light),
         }
     }
