@@ -265,7 +265,9 @@ impl Node {
     pub fn missing(&self) -> u64 {
         // Who has credit waits for messages that are there, and the first batch of an office for nobody.
         let is_urgent = self.first_batch_due || !self.attention.is_empty();
-        if is_urgent { 0 } else { self.open.missing() }
+        // Then nothing that could come would go into it.
+        let is_over = self.open.is_full() || !self.overflow.is_empty();
+        if is_urgent || is_over { 0 } else { self.open.missing() }
     }
 
     /// Time passed.
