@@ -270,6 +270,12 @@ impl Node {
         if is_urgent || is_over { 0 } else { self.open.missing() }
     }
 
+    /// Whether anything that was asked is not proposed yet: it is in the batch that is collected, or waits for room in one.
+    #[must_use]
+    pub fn is_collecting(&self) -> bool {
+        !self.open.is_empty() || !self.overflow.is_empty()
+    }
+
     /// Time passed.
     pub fn handle_tick(&mut self, now: Now) {
         self.turn(now);

@@ -95,7 +95,8 @@ impl ShardLoop {
             self.handle(now, event);
         }
         self.note_relief(now);
-        self.gathers = !self.gathering().is_zero();
+        // Whoever stops waits for nobody who may come.
+        self.gathers = self.stop_by.is_none() && !self.gathering().is_zero();
         self.node.handle_gathering(self.gathers);
         self.dispatch_outputs(now);
         if self.tick_if_due(now) {
@@ -312,7 +313,8 @@ impl ShardLoop {
     }
 
     fn is_stopped(&self, now: Now) -> bool {
-        let is_idle = self.journal_writes == 0 && !self.node.is_writing_checkpoint();
+        let is_written = self.journal_writes == 0 && !self.node.is_collecting();
+        let is_idle = is_written && !self.node.is_writing_checkpoint();
         self.stop_by.is_some_and(|stop_by| is_idle || now.monotonic >= stop_by)
     }
 }
@@ -450,5 +452,23 @@ mod tests {
             std::thread::yield_now();
         }
         assert_eq!(bench.shard_loop.rest().1, Sleep::Light);
+    }
+
+    #[test]
+    fn at_a_stop_no_batch_is_held_back_and_all_that_was_asked_is_answered() {
+        let mut bench = Bench::new();
+        let topic = bench.declare();
+        bench.ask(publishes(topic, 10));
+        while bench.shard_loop.journal_writes == 0 {
+            bench.shard_loop.turn();
+        }
+        // In one turn: the journal is idle, and the next batch has fewer publishes than this one.
+        assert_eq!(bench.write(), 1);
+        bench.ask(publishes(topic, 3));
+        bench.events.send(Event::Stop);
+        assert!(bench.shard_loop.turn(), "three publishes are not answered yet");
+        assert_eq!((bench.shard_loop.node.is_collecting(), bench.write()), (false, 1), "they wait for no others");
+        while bench.turn() {}
+        assert_eq!(bench.replies().iter().filter(|reply| reply.result.is_ok()).count(), 13);
     }
 }
