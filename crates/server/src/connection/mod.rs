@@ -218,6 +218,10 @@ impl Connection {
 
     /// Nothing more is taken: what was asked is answered, a pull with what there is now, and then the connection closes.
     fn end_requests(&mut self) {
+        if self.session.stage == Stage::Rejected {
+            // Now or never: whoever stops does not wait for the moment.
+            self.reject();
+        }
         self.session.stage = Stage::Ending;
         self.shared.send(Event::NoMoreRequests { connection: self.id });
     }
@@ -446,13 +450,14 @@ const LINGER_READ_BYTES: usize = 4096;
 
 #[cfg(test)]
 mod tests {
-    use super::{Connection, Identity, Line, Verdict};
+    use super::{Connection, Identity, Line, Stage, Verdict};
     use crate::config::Config;
+    use crate::event::Event;
     use crate::inbox::{Inbox, inbox};
     use crate::metrics::Metrics;
     use crate::outlet::{Outlet, outlet};
     use crate::shared::{Shared, Status};
-    use mortarmq_node::Unsent;
+    use mortarmq_node::{ErrorCode, Request, Unsent};
     use mortarmq_transport::Stream;
     use mortarmq_types::{ConnectionId, DeliveryId, MonotonicTime, NodeId, Partition, Seq};
     use std::sync::Arc;
@@ -462,7 +467,8 @@ mod tests {
     /// A connection that nobody serves, and its ends: of its peer, and of the loop.
     struct Bench {
         connection: Connection,
-        _ends: (TcpStream, Outlet, Inbox),
+        events: Inbox,
+        _ends: (TcpStream, Outlet),
     }
 
     async fn bench() -> Bench {
@@ -477,7 +483,7 @@ mod tests {
         let identity = Identity { node_id: NodeId::ZERO, client_address, poll_max_wait_ms: 1000 };
         let line = Line::plain(Stream::plain(socket));
         let connection = Connection::new(line, ConnectionId::new(1), identity, shared, inlet);
-        Bench { connection, _ends: (peer, outlet, events) }
+        Bench { connection, events, _ends: (peer, outlet) }
     }
 
     #[tokio::test]
@@ -496,5 +502,21 @@ mod tests {
         connection.write().expect("nothing is written");
         assert!(connection.outbox.is_empty(), "too late for it");
         assert_eq!(connection.deadlines.verdict(at(50)), Verdict::GoOn, "nothing waits for the peer");
+    }
+
+    #[tokio::test]
+    async fn a_wrong_token_is_told_so_even_if_the_node_stops_meanwhile() {
+        let Bench { mut connection, mut events, _ends } = bench().await;
+        connection.session.stage = Stage::Rejected;
+        connection.reject_at = Some(tokio::time::Instant::now() + Duration::from_secs(1));
+        connection.end_requests();
+        assert!(!connection.is_done() && connection.reject_at.is_none(), "the answer is on its way");
+        let Some(Event::Requests { requests, .. }) = events.pop() else { panic!("the refusal comes first") };
+        let [Request::Refused(failure)] = &requests[..] else { panic!("{requests:?}") };
+        assert_eq!(failure.code, ErrorCode::AuthFailed);
+        assert!(matches!(events.pop(), Some(Event::NoMoreRequests { .. })));
+        // And only once.
+        connection.end_requests();
+        assert!(matches!(events.pop(), Some(Event::NoMoreRequests { .. })));
     }
 }
