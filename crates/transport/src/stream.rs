@@ -114,7 +114,14 @@ impl Stream {
         ready!(self.poll_readable(context))?;
         into.reserve(room_bytes);
         match &mut self.session {
-            None => pin!(self.socket.read_buf(into)).poll(context),
+            None => {
+                let read = pin!(self.socket.read_buf(into)).poll(context);
+                if read.is_pending() && into.is_empty() {
+                    // The system had said so too early: whoever waits needs no room.
+                    *into = BytesMut::new();
+                }
+                read
+            }
             Some(session) => Poll::Ready(session.read(&self.socket, into)),
         }
     }
