@@ -208,8 +208,9 @@ fn size(message: &ToConnection) -> usize {
 
 /// What one message takes in the channel itself.
 const PLACE_BYTES: usize = size_of::<(ToConnection, usize)>();
-/// Room for so many messages is kept: 2 KiB.
+/// Room for so many messages is kept: 2 KiB at most.
 const KEPT_MESSAGES: usize = 32;
+const _: () = assert!(KEPT_MESSAGES * PLACE_BYTES <= 2048);
 /// A share is not divided further than among so many. Of the default budget of 256 MiB that leaves 8 MiB, four default
 /// windows: a message to hundreds of consumers at once must not turn those out that keep to theirs.
 const SHARERS_MAX: usize = 32;
@@ -277,7 +278,6 @@ mod tests {
     #[tokio::test]
     async fn rule_9_a_channel_gives_back_the_room_that_a_rush_has_made() {
         assert!(size(&deliveries()) > PLACE_BYTES, "what is small counts too");
-        assert!(KEPT_MESSAGES * PLACE_BYTES <= 2048);
         let (outlet, mut inlet) = outlet(&Arc::new(Piles::new(usize::MAX)));
         for takes_at_once in [false, true] {
             for _ in 0..10_000 {
