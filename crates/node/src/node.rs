@@ -268,7 +268,15 @@ impl Node {
     pub fn missing(&self) -> u64 {
         // Who has credit waits for messages that are there, and the first batch of an office for nobody.
         let is_urgent = self.first_batch_due || !self.attention.is_empty();
-        if is_urgent { 0 } else { self.open.missing() }
+        // Then nothing that could come would go into it.
+        let is_over = self.open.is_full() || !self.overflow.is_empty();
+        if is_urgent || is_over { 0 } else { self.open.missing() }
+    }
+
+    /// Whether anything that was asked is not proposed yet: it is in the batch that is collected, or waits for room in one.
+    #[must_use]
+    pub fn is_collecting(&self) -> bool {
+        !self.open.is_empty() || !self.overflow.is_empty()
     }
 
     /// Time passed.

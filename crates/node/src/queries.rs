@@ -10,6 +10,7 @@ use mortarmq_storage::StoredRecord;
 use mortarmq_types::{ConnectionId, Partition, PathId, Position, Seq, TopicIncarnation};
 use mortarmq_wire::{ErrorCode, RecordBody};
 
+use crate::ages::leases_asked;
 use crate::config::Now;
 use crate::node::Node;
 use crate::output::{Output, ReadJob, ReadResult};
@@ -253,16 +254,15 @@ impl Node {
     fn stats(&self, only: Option<(TopicIncarnation, &Topic)>) -> StatsView {
         let state = self.shard.state();
         let leader = Some(self.config.node_id.get());
+        let every = || state.topics.iter().map(|(id, topic)| (*id, &**topic)).collect();
+        let shown: Vec<_> = only.map_or_else(every, |one| vec![one]);
+        let leases_asked = leases_asked(shown.iter().map(|(_, topic)| *topic));
         let row = |(id, topic): (TopicIncarnation, &Topic)| {
             let mut row = stats::topic_stats(state, id, topic, leader);
             for (path, group) in topic.paths.values().zip(&mut row.groups) {
-                self.ages.tell(state, &state.paths[path], group);
+                self.ages.tell(state, &state.paths[path], leases_asked, group);
             }
             row
-        };
-        let rows = match only {
-            Some(one) => vec![row(one)],
-            None => state.topics.iter().map(|(id, topic)| row((*id, topic))).collect(),
         };
         StatsView {
             node: self.config.node_id.get(),
@@ -272,7 +272,7 @@ impl Node {
             quorum_state: self.quorum_state(),
             stale: false,
             groups_expired: self.shard.state().groups_expired,
-            topics: rows,
+            topics: shown.into_iter().map(row).collect(),
         }
     }
 

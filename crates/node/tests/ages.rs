@@ -57,3 +57,21 @@ fn the_oldest_ready_message_and_the_oldest_lease_have_their_ages() {
     live(&mut rig, 3);
     assert_eq!(ages(&mut rig), (0, 0), "all that is left is not due");
 }
+
+#[test]
+fn where_there_are_many_partitions_each_is_looked_at_too() {
+    let mut rig = Rig::start(&MemoryDisk::new(), RigOptions::default()).expect("a fresh disk");
+    rig.connect(CONNECTION);
+    // More than one tick looks at; all that is published is in those that come last.
+    let topics = ["a", "b", "c", "d", "orders"].map(|name| rig.declare(name, 1024).expect("no crash"));
+    let last = topics[4];
+    rig.ask(CONNECTION, vec![subscribe(last, "billing", 1, 70, 0)]).expect("no crash");
+    rig.ask(CONNECTION, vec![publish(last, 9, 1..2, b"")]).expect("no crash");
+    live(&mut rig, 20);
+    rig.ask(CONNECTION, vec![publish(last, 9, 2..3, b"")]).expect("no crash");
+    live(&mut rig, 10);
+    let reply = rig.query(Query::Stats { topic: None }).expect("no crash");
+    let Ok(QueryAnswer::Stats(stats)) = reply.result else { panic!("stats") };
+    let ready = stats.topics[4].groups[0].oldest_ready_s;
+    assert!(is_about(ready, 30), "{ready}");
+}

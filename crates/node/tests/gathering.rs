@@ -83,3 +83,18 @@ fn a_settle_is_not_held_back_as_its_consumer_waits_for_what_comes_next() {
     let replies = rig.ask(consumer, vec![settle(1, &first[0], SettleKind::Ack)]).expect("no crash");
     assert_eq!((replies.len(), rig.take_deliveries().len()), (1, 1));
 }
+
+#[test]
+fn a_batch_that_nothing_more_goes_into_is_not_held_back() {
+    let (mut rig, topic) = gathering(10_000);
+    let key = [7; 1024];
+    assert_eq!(answers(&mut rig, publish(topic, 9, 10_000..11_000, &key)), 0, "it waits for nine thousand more");
+    // With these it is full, though it has fewer than the one before.
+    let full = [11_000..13_000, 13_000..16_000].map(|numbers| publish(topic, 9, numbers, &key));
+    let replies = rig.ask(CONNECTION, full.into()).expect("no crash");
+    assert_eq!(replies.len(), 6000, "all in one batch");
+    // The one that found no room joins the next batch, and waits there as it came.
+    let over = [16_000..21_000, 21_000..21_001].map(|numbers| publish(topic, 9, numbers, &key));
+    let replies = rig.ask(CONNECTION, over.into()).expect("no crash");
+    assert_eq!((replies.len(), rig.node.missing()), (5000, 4999));
+}

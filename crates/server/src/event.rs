@@ -47,9 +47,20 @@ pub(crate) enum Event {
 /// What waits of events that can wait.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Patient {
-    /// Requests; each publish is one.
-    pub(crate) requests: u64,
+    pub(crate) publishes: u64,
+    /// Of all requests.
     pub(crate) bytes: usize,
+    /// Whether a request is no publish: it may end what a batch waits for.
+    pub(crate) has_others: bool,
+}
+
+impl Patient {
+    /// More came.
+    pub(crate) const fn add(&mut self, more: Self) {
+        self.publishes += more.publishes;
+        self.bytes += more.bytes;
+        self.has_others |= more.has_others;
+    }
 }
 
 impl Event {
@@ -57,8 +68,9 @@ impl Event {
     pub(crate) fn patience(&self) -> Option<Patient> {
         match self {
             Self::Requests { requests, .. } => Some(Patient {
-                requests: requests.iter().map(Request::places).sum(),
+                publishes: requests.iter().filter(|request| is_publish(request)).map(Request::places).sum(),
                 bytes: requests.iter().map(Request::held_bytes).sum(),
+                has_others: !requests.iter().all(is_publish),
             }),
             Self::SegmentsWritten { .. } => Some(Patient::default()),
             Self::Connected { .. }
@@ -77,6 +89,10 @@ impl Event {
             | Self::Stop => None,
         }
     }
+}
+
+const fn is_publish(request: &Request) -> bool {
+    matches!(request, Request::Publish(_))
 }
 
 /// What the shard's loop sends to a connection.

@@ -1,7 +1,8 @@
 //! The way into the shard's loop: many send, the loop takes all that is there at once.
 //!
 //! A wake-up costs about as much as a message. While the journal writes a batch, a request can only join the next one, so
-//! it wakes nobody: the loop finds it when the batch is written, when much has come, or a millisecond later.
+//! it wakes nobody: the loop finds it when the batch is written, when much has come, or a millisecond later. A batch that
+//! waits for as many publishes as the last one had is another matter: whatever else comes may be what it waits for.
 //!
 //! # Invariants
 //! 1. Events are taken in the order in which they were sent.
@@ -29,8 +30,11 @@ pub(crate) struct EventSender(Arc<Door>);
 pub(crate) enum Sleep {
     /// Every event wakes it.
     Light,
-    /// What can wait does: at most for [`PATIENCE`], until so many requests are there, or [`WORTH_BYTES`] of them.
-    Deep { requests: u64 },
+    /// The journal writes. What can wait does: at most for [`PATIENCE`], or until [`WORTH_BYTES`] of it are there.
+    Writing,
+    /// The next batch waits for so many publishes: those wait too, until all are there or [`WORTH_BYTES`] of them. Any other
+    /// request may end that.
+    Gathering { publishes: u64 },
 }
 
 struct Door {
@@ -72,14 +76,17 @@ impl EventSender {
         if !room.is_open {
             return;
         }
-        room.patient.requests += patience.map_or(0, |patient| patient.requests);
-        room.patient.bytes += patience.map_or(0, |patient| patient.bytes);
+        if let Some(patience) = patience {
+            room.patient.add(patience);
+        }
         room.events.push_back(event);
+        let is_worth_it = patience.is_none() || room.patient.bytes >= WORTH_BYTES;
         let wakes = match room.sleeps {
             None => false,
             Some(Sleep::Light) => true,
-            Some(Sleep::Deep { requests }) => {
-                patience.is_none() || room.patient.requests >= requests || room.patient.bytes >= WORTH_BYTES
+            Some(Sleep::Writing) => is_worth_it,
+            Some(Sleep::Gathering { publishes }) => {
+                is_worth_it || room.patient.has_others || room.patient.publishes >= publishes
             }
         };
         if wakes {
@@ -183,14 +190,15 @@ const KEPT_EVENTS: usize = 4096;
 
 #[cfg(test)]
 mod tests {
-    use super::{PATIENCE, Sleep, WORTH_BYTES, inbox};
+    use super::{EventSender, PATIENCE, Sleep, WORTH_BYTES, inbox};
     use crate::event::Event;
+    use bytes::Bytes;
     use mortarmq_node::Request;
-    use mortarmq_types::ConnectionId;
+    use mortarmq_shard::PublishRun;
+    use mortarmq_types::{ConnectionId, TopicIncarnation};
     use std::time::{Duration, Instant};
 
     const LONG: Duration = Duration::from_secs(20);
-    const DEEP: Sleep = Sleep::Deep { requests: u64::MAX };
 
     fn ping(number: u64) -> Event {
         Event::Requests { connection: ConnectionId::new(number), requests: vec![Request::Ping] }
@@ -199,6 +207,21 @@ mod tests {
     fn heavy() -> Event {
         let names = vec!["n".repeat(WORTH_BYTES)];
         Event::Requests { connection: ConnectionId::new(1), requests: vec![Request::Metadata { names }] }
+    }
+
+    fn publish(count: u32) -> Request {
+        Request::Publish(PublishRun { topic: TopicIncarnation::new(1), count, commands: Bytes::new() })
+    }
+
+    fn publishes(count: u32) -> Event {
+        Event::Requests { connection: ConnectionId::new(1), requests: vec![publish(count)] }
+    }
+
+    /// Whether an event wakes a loop that sleeps so.
+    fn wakes(sender: &EventSender, sleep: Sleep, event: Event) -> bool {
+        sender.0.room().sleeps = Some(sleep);
+        sender.send(event);
+        sender.0.room().sleeps.take().is_none()
     }
 
     /// Sends an event to a loop that sleeps; how long it went on sleeping.
@@ -228,24 +251,37 @@ mod tests {
     }
 
     #[test]
-    fn a_deep_sleep_is_woken_by_what_cannot_wait_and_by_much_that_can() {
+    fn while_the_journal_writes_only_what_cannot_wait_wakes_and_much_that_can() {
         let (sender, _inbox) = inbox();
-        let wakes = |event| {
-            sender.0.room().sleeps = Some(Sleep::Deep { requests: 3 });
-            sender.send(event);
-            sender.0.room().sleeps.is_none()
-        };
+        let wakes = |event| wakes(&sender, Sleep::Writing, event);
         assert!(!wakes(ping(1)), "it joins the next batch anyway");
         assert!(!wakes(Event::SegmentsWritten { ticket: 1 }));
         assert!(wakes(Event::JournalWritten { ready_number: 1, took: LONG }));
         assert!(wakes(Event::Disconnected { connection: ConnectionId::new(1) }));
-        assert!(!wakes(ping(1)) && wakes(ping(2)), "three were waited for");
+        assert!(!wakes(publishes(1000)) && !wakes(ping(2)));
         assert!(wakes(heavy()), "its commands are made while the journal writes");
     }
 
     #[test]
+    fn while_a_batch_gathers_publishes_wait_for_their_number_and_nothing_else_does() {
+        let gathering = Sleep::Gathering { publishes: 5 };
+        let (sender, mut inbox) = inbox();
+        assert!(!wakes(&sender, gathering, publishes(2)));
+        assert!(!wakes(&sender, gathering, publishes(2)));
+        assert!(!wakes(&sender, gathering, Event::SegmentsWritten { ticket: 1 }));
+        assert!(wakes(&sender, gathering, publishes(1)), "five were waited for");
+        while inbox.pop().is_some() {}
+        assert!(!wakes(&sender, gathering, publishes(4)));
+        assert!(wakes(&sender, gathering, ping(1)), "what is asked beside may end what the batch waits for");
+        while inbox.pop().is_some() {}
+        let mixed = vec![publish(1), Request::Ping, publish(1)];
+        assert!(wakes(&sender, gathering, Event::Requests { connection: ConnectionId::new(1), requests: mixed }));
+        assert!(wakes(&sender, gathering, Event::Disconnected { connection: ConnectionId::new(1) }));
+    }
+
+    #[test]
     fn what_can_wait_does_not_wait_long() {
-        let waited = slept(DEEP, ping(1));
+        let waited = slept(Sleep::Writing, ping(1));
         assert!(waited < LONG, "nothing but its patience ended it: {waited:?}, {PATIENCE:?}");
     }
 
@@ -255,7 +291,7 @@ mod tests {
         for number in 0..100 {
             sender.send(ping(number));
         }
-        assert!(inbox.wait(LONG, DEEP), "what is there is taken without sleep");
+        assert!(inbox.wait(LONG, Sleep::Writing), "what is there is taken without sleep");
         sender.send(ping(100));
         for number in 0..=100 {
             let Some(Event::Requests { connection, .. }) = inbox.pop() else { panic!("{number} is there") };

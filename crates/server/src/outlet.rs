@@ -65,6 +65,17 @@ struct Channel {
     is_fed: bool,
 }
 
+impl Channel {
+    /// Takes the first. What a rush has made large is given back behind its last: the room is nobody's budget.
+    fn pop(&mut self) -> Option<(ToConnection, usize)> {
+        let first = self.messages.pop_front();
+        if self.messages.is_empty() && self.messages.capacity() > KEPT_MESSAGES {
+            self.messages = VecDeque::new();
+        }
+        first
+    }
+}
+
 impl Queued {
     fn channel(&self) -> MutexGuard<'_, Channel> {
         // A panic elsewhere ends the process, so a poisoned lock means nothing here.
@@ -146,7 +157,7 @@ impl Inlet {
 
     fn poll_recv(&mut self, context: &mut Context<'_>) -> Poll<Option<ToConnection>> {
         let mut channel = self.0.channel();
-        if let Some((message, bytes)) = channel.messages.pop_front() {
+        if let Some((message, bytes)) = channel.pop() {
             self.0.remove(bytes);
             return Poll::Ready(Some(message));
         }
@@ -162,7 +173,7 @@ impl Inlet {
 
     /// The next message, if there is one now.
     pub(crate) fn try_recv(&mut self) -> Option<ToConnection> {
-        let (message, bytes) = self.0.channel().messages.pop_front()?;
+        let (message, bytes) = self.0.channel().pop()?;
         self.0.remove(bytes);
         Some(message)
     }
@@ -184,23 +195,29 @@ impl Drop for Inlet {
     }
 }
 
-/// What a message holds in memory. Answers are bounded by the requests that a connection may have open.
+/// What a message holds in memory, its place in the channel included. Answers are bounded by the requests that a connection may have open.
 fn size(message: &ToConnection) -> usize {
     match message {
         ToConnection::Deliveries { messages, .. } => {
-            messages.iter().map(|message| message.record.body().len() + size_of::<Delivery>()).sum()
+            let held = |message: &Delivery| message.record.body().len() + size_of::<Delivery>();
+            PLACE_BYTES + messages.iter().map(held).sum::<usize>()
         }
         ToConnection::Replies(_) | ToConnection::PullEnded { .. } => 0,
     }
 }
 
+/// What one message takes in the channel itself.
+const PLACE_BYTES: usize = size_of::<(ToConnection, usize)>();
+/// Room for so many messages is kept: 2 KiB at most.
+const KEPT_MESSAGES: usize = 32;
+const _: () = assert!(KEPT_MESSAGES * PLACE_BYTES <= 2048);
 /// A share is not divided further than among so many. Of the default budget of 256 MiB that leaves 8 MiB, four default
 /// windows: a message to hundreds of consumers at once must not turn those out that keep to theirs.
 const SHARERS_MAX: usize = 32;
 
 #[cfg(test)]
 mod tests {
-    use super::{Inlet, Piles, outlet, size};
+    use super::{Inlet, KEPT_MESSAGES, PLACE_BYTES, Piles, outlet, size};
     use crate::event::ToConnection;
     use bytes::BytesMut;
     use mortarmq_node::Delivery;
@@ -256,6 +273,23 @@ mod tests {
         inlet.close();
         assert!(outlet.send(deliveries()).is_err(), "what cannot be sent comes back");
         assert_eq!((0..4).filter_map(|_| inlet.try_recv()).count(), 3, "and what was sent can be taken out");
+    }
+
+    #[tokio::test]
+    async fn rule_9_a_channel_gives_back_the_room_that_a_rush_has_made() {
+        assert!(size(&deliveries()) > PLACE_BYTES, "what is small counts too");
+        let (outlet, mut inlet) = outlet(&Arc::new(Piles::new(usize::MAX)));
+        for takes_at_once in [false, true] {
+            for _ in 0..10_000 {
+                outlet.send(deliveries()).expect("open");
+            }
+            assert!(inlet.0.channel().messages.capacity() >= 10_000);
+            for _ in 0..10_000 {
+                let message = if takes_at_once { inlet.try_recv() } else { inlet.recv().await };
+                assert!(message.is_some());
+            }
+            assert!(inlet.0.channel().messages.capacity() <= KEPT_MESSAGES);
+        }
     }
 
     #[tokio::test]

@@ -46,6 +46,8 @@ pub(crate) struct ShardLoop {
     last_question: u64,
     next_tick: MonotonicTime,
     journal_writes: u32,
+    /// When the last of them was begun.
+    journal_since: Instant,
     /// Until then the next batch may wait for more.
     gather_until: Instant,
     /// Whether the node was told so in this turn.
@@ -68,6 +70,7 @@ impl ShardLoop {
             last_question: 0,
             next_tick: MonotonicTime::ZERO,
             journal_writes: 0,
+            journal_since: Instant::now(),
             gather_until: Instant::now(),
             gathers: false,
             is_ready_told: false,
@@ -77,29 +80,31 @@ impl ShardLoop {
 
     /// Turns until a stop was asked for and everything that was begun is written.
     pub(crate) fn run(mut self) {
-        loop {
-            let (at_most, sleep) = self.rest();
-            if !self.channels.events.wait(at_most, sleep) {
-                return;
-            }
-            let now = self.clock.now();
-            for _ in 0..EVENTS_PER_TURN {
-                let Some(event) = self.channels.events.pop() else { break };
-                self.handle(now, event);
-            }
-            self.note_relief(now);
-            self.gathers = !self.gathering().is_zero();
-            self.node.handle_gathering(self.gathers);
-            self.dispatch_outputs(now);
-            if self.tick_if_due(now) {
-                self.dispatch_outputs(now);
-            }
-            self.channels.courier.go();
-            self.tell_status();
-            if self.is_stopped(now) {
-                return;
-            }
+        while self.turn() {}
+    }
+
+    /// Waits for something to do and does it; says whether there will be more.
+    fn turn(&mut self) -> bool {
+        let (at_most, sleep) = self.rest();
+        if !self.channels.events.wait(at_most, sleep) {
+            return false;
         }
+        let now = self.clock.now();
+        for _ in 0..EVENTS_PER_TURN {
+            let Some(event) = self.channels.events.pop() else { break };
+            self.handle(now, event);
+        }
+        self.note_relief(now);
+        // Whoever stops waits for nobody who may come.
+        self.gathers = self.stop_by.is_none() && !self.gathering().is_zero();
+        self.node.handle_gathering(self.gathers);
+        self.dispatch_outputs(now);
+        if self.tick_if_due(now) {
+            self.dispatch_outputs(now);
+        }
+        self.channels.courier.go();
+        self.tell_status();
+        !self.is_stopped(now)
     }
 
     /// Says which initial values of the configuration are not the cluster's: it has its own by now.
@@ -115,12 +120,14 @@ impl ShardLoop {
     /// How long nothing needs to be done, and what is worth to be woken for.
     fn rest(&self) -> (Duration, Sleep) {
         if self.journal_writes > 0 {
-            // What is asked meanwhile joins the batch behind the one that is being written.
-            return (self.patience(), Sleep::Deep { requests: u64::MAX });
+            // What is asked meanwhile joins the batch behind the one that is being written. A write that takes long, as on a
+            // full disk, may take hours: looking every millisecond for what has come is then worth no more than being woken.
+            let is_soon_over = self.journal_since.elapsed() < WRITE_SOON_OVER;
+            return (self.patience(), if is_soon_over { Sleep::Writing } else { Sleep::Light });
         }
         match self.node.missing() {
             // Also when that moment is past by now: the node was told that more is waited for.
-            requests @ 1.. if self.gathers => (self.gathering(), Sleep::Deep { requests }),
+            publishes @ 1.. if self.gathers => (self.gathering(), Sleep::Gathering { publishes }),
             _ => (self.patience(), Sleep::Light),
         }
     }
@@ -206,6 +213,7 @@ impl ShardLoop {
             match output {
                 Output::Journal { ready_number, batch } => {
                     self.journal_writes += 1;
+                    self.journal_since = Instant::now();
                     let job = JournalJob::Append { ready_number, batch };
                     self.channels.journal.send(job).expect("the journal thread ends after this loop");
                 }
@@ -305,7 +313,8 @@ impl ShardLoop {
     }
 
     fn is_stopped(&self, now: Now) -> bool {
-        let is_idle = self.journal_writes == 0 && !self.node.is_writing_checkpoint();
+        let is_written = self.journal_writes == 0 && !self.node.is_collecting();
+        let is_idle = is_written && !self.node.is_writing_checkpoint();
         self.stop_by.is_some_and(|stop_by| is_idle || now.monotonic >= stop_by)
     }
 }
@@ -317,5 +326,149 @@ const CONGESTED_BYTES: usize = 4 << 20;
 const RELIEVED_BYTES: usize = 1 << 20;
 /// A batch never waits longer for more, however long the disk takes.
 const GATHER_MAX: Duration = Duration::from_millis(1);
+/// A journal write that takes longer is waited for as anything else is.
+const WRITE_SOON_OVER: Duration = Duration::from_millis(20);
 /// How long a stop waits for the journal and its last checkpoint.
 const STOP_MS: u64 = 5000;
+
+#[cfg(test)]
+mod tests {
+    use super::{Channels, ShardLoop, WRITE_SOON_OVER};
+    use crate::clock::NodeClock;
+    use crate::courier::{Round, courier};
+    use crate::event::{Event, ToConnection};
+    use crate::inbox::{EventSender, Sleep, inbox};
+    use crate::journal_thread::JournalJob;
+    use crate::outlet::{Inlet, Piles, outlet};
+    use crate::read_pool::ReadTask;
+    use crate::segment_thread::SegmentJob;
+    use crate::shared::Status;
+    use mortarmq_node::{Answer, NodeConfig, NodeRecovery, Reply, Request};
+    use mortarmq_shard::PublishRunBuilder;
+    use mortarmq_shard::record::NewRecord;
+    use mortarmq_types::{ConnectionId, NodeId, Partition, ProducerId, ProducerSeq, TopicIncarnation};
+    use std::sync::Arc;
+    use std::sync::mpsc::{Receiver, channel, sync_channel};
+    use std::time::{Duration, Instant};
+
+    const CONNECTION: ConnectionId = ConnectionId::new(1);
+
+    /// A loop that turns when it is told to, and what it talks to.
+    struct Bench {
+        shard_loop: ShardLoop,
+        events: EventSender,
+        journal: Receiver<JournalJob>,
+        segments: Receiver<SegmentJob>,
+        inlet: Inlet,
+        _others: (Receiver<ReadTask>, Receiver<u64>, Round),
+    }
+
+    impl Bench {
+        /// A node that leads, with one connection.
+        fn new() -> Self {
+            let recovery = NodeRecovery::new(NodeConfig::new(NodeId::ZERO, [1; 16], 1)).expect("a valid configuration");
+            let node = recovery.finish(NodeClock.now()).expect("nothing to recover");
+            let ((events, inbox), (journal, written)) = (inbox(), channel());
+            let ((segments, worked), (reads, read)) = (channel(), channel());
+            let ((courier, round), (ready, is_ready)) = (courier(), sync_channel(1));
+            let channels = Channels { events: inbox, journal, segments, reads, courier, ready };
+            let (outlet, inlet) = outlet(&Arc::new(Piles::new(usize::MAX)));
+            events.send(Event::Connected { connection: CONNECTION, outlet });
+            let shard_loop = ShardLoop::new(node, channels, Arc::new(Status::new()));
+            let _others = (read, is_ready, round);
+            let mut bench = Self { shard_loop, events, journal: written, segments: worked, inlet, _others };
+            while !bench.shard_loop.node.is_ready() {
+                bench.turn();
+            }
+            bench
+        }
+
+        /// A turn of the loop, then of those who write for it; whether the loop goes on.
+        fn turn(&mut self) -> bool {
+            let goes_on = self.shard_loop.turn();
+            self.write();
+            for job in self.segments.try_iter() {
+                self.events.send(match job {
+                    SegmentJob::Work { ticket, .. } => Event::SegmentsWritten { ticket },
+                    SegmentJob::Checkpoint { meta, .. } => {
+                        Event::CheckpointWritten { log_index: meta.log_index, bytes: 1 }
+                    }
+                });
+            }
+            goes_on
+        }
+
+        /// Writes what the journal was given; how many batches that were.
+        fn write(&self) -> usize {
+            let appended = self.journal.try_iter().filter_map(|job| match job {
+                JournalJob::Append { ready_number, .. } => Some(ready_number),
+                JournalJob::Release { .. } => None,
+            });
+            let took = Duration::from_secs(1);
+            appended.map(|ready_number| self.events.send(Event::JournalWritten { ready_number, took })).count()
+        }
+
+        fn ask(&self, request: Request) {
+            self.events.send(Event::Requests { connection: CONNECTION, requests: vec![request] });
+        }
+
+        fn replies(&mut self) -> Vec<Reply> {
+            let sent = std::iter::from_fn(|| self.inlet.try_recv());
+            sent.flat_map(|sent| if let ToConnection::Replies(replies) = sent { replies } else { Vec::new() }).collect()
+        }
+
+        fn declare(&mut self) -> TopicIncarnation {
+            self.ask(Request::Declare { name: "orders".to_owned(), partitions: 1, options: String::new() });
+            loop {
+                self.turn();
+                if let Some(reply) = self.replies().pop() {
+                    let Ok(Answer::Declared { topic, .. }) = reply.result else { panic!("{reply:?}") };
+                    return topic;
+                }
+            }
+        }
+    }
+
+    fn publishes(topic: TopicIncarnation, count: u64) -> Request {
+        let mut run = PublishRunBuilder::default();
+        let (producer_id, producer_seq) = (ProducerId::ZERO, ProducerSeq::ZERO);
+        let record = NewRecord { producer_id, producer_seq, key: b"", has_headers: false, body: &[0; 6] };
+        (0..count).for_each(|_| run.add(topic, Partition::ANY, 0, 0, &record));
+        Request::Publish(run.take().expect("at least one"))
+    }
+
+    #[test]
+    fn a_journal_write_that_takes_long_is_not_looked_after_every_millisecond() {
+        let mut bench = Bench::new();
+        let topic = bench.declare();
+        bench.ask(publishes(topic, 1));
+        while bench.shard_loop.journal_writes == 0 {
+            bench.shard_loop.turn();
+        }
+        bench.shard_loop.journal_since = Instant::now() + Duration::from_secs(3600);
+        assert_eq!(bench.shard_loop.rest().1, Sleep::Writing, "it has only just begun");
+        bench.shard_loop.journal_since = Instant::now();
+        while bench.shard_loop.journal_since.elapsed() < WRITE_SOON_OVER {
+            std::thread::yield_now();
+        }
+        assert_eq!(bench.shard_loop.rest().1, Sleep::Light);
+    }
+
+    #[test]
+    fn at_a_stop_no_batch_is_held_back_and_all_that_was_asked_is_answered() {
+        let mut bench = Bench::new();
+        let topic = bench.declare();
+        bench.ask(publishes(topic, 10));
+        while bench.shard_loop.journal_writes == 0 {
+            bench.shard_loop.turn();
+        }
+        // In one turn: the journal is idle, and the next batch has fewer publishes than this one.
+        assert_eq!(bench.write(), 1);
+        bench.ask(publishes(topic, 3));
+        bench.events.send(Event::Stop);
+        assert!(bench.shard_loop.turn(), "three publishes are not answered yet");
+        assert_eq!((bench.shard_loop.node.is_collecting(), bench.write()), (false, 1), "they wait for no others");
+        while bench.turn() {}
+        assert_eq!(bench.replies().iter().filter(|reply| reply.result.is_ok()).count(), 13);
+    }
+}

@@ -218,6 +218,10 @@ impl Connection {
 
     /// Nothing more is taken: what was asked is answered, a pull with what there is now, and then the connection closes.
     fn end_requests(&mut self) {
+        if self.session.stage == Stage::Rejected {
+            // Now or never: whoever stops does not wait for the moment.
+            self.reject();
+        }
         self.session.stage = Stage::Ending;
         self.shared.send(Event::NoMoreRequests { connection: self.id });
     }
@@ -304,6 +308,10 @@ impl Connection {
                 self.send_unsent();
             }
             if self.outbox.is_empty() {
+                if !self.stream.wants_write() {
+                    // Nothing waits for the peer any more, so it is not to blame.
+                    self.deadlines.handle_written();
+                }
                 break;
             }
             match self.stream.try_write(self.outbox.unwritten()) {
@@ -439,3 +447,76 @@ const CHECK_PERIOD: Duration = Duration::from_millis(250);
 /// How long a closed connection waits for its peer to close too.
 const LINGER: Duration = Duration::from_secs(1);
 const LINGER_READ_BYTES: usize = 4096;
+
+#[cfg(test)]
+mod tests {
+    use super::{Connection, Identity, Line, Stage, Verdict};
+    use crate::config::Config;
+    use crate::event::Event;
+    use crate::inbox::{Inbox, inbox};
+    use crate::metrics::Metrics;
+    use crate::outlet::{Outlet, outlet};
+    use crate::shared::{Shared, Status};
+    use mortarmq_node::{ErrorCode, Request, Unsent};
+    use mortarmq_transport::Stream;
+    use mortarmq_types::{ConnectionId, DeliveryId, MonotonicTime, NodeId, Partition, Seq};
+    use std::sync::Arc;
+    use std::time::{Duration, Instant};
+    use tokio::net::{TcpListener, TcpStream};
+
+    /// A connection that nobody serves, and its ends: of its peer, and of the loop.
+    struct Bench {
+        connection: Connection,
+        events: Inbox,
+        _ends: (TcpStream, Outlet),
+    }
+
+    async fn bench() -> Bench {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+        let client_address = listener.local_addr().expect("bound");
+        let peer = TcpStream::connect(client_address).await.expect("it listens");
+        let (socket, _) = listener.accept().await.expect("it has connected");
+        let (sender, events) = inbox();
+        let (config, _) = Config::load(None, [], []).expect("the defaults");
+        let shared = Arc::new(Shared::new(sender, &config, Arc::new(Metrics::new()), Arc::new(Status::new())));
+        let (outlet, inlet) = outlet(&shared.piles);
+        let identity = Identity { node_id: NodeId::ZERO, client_address, poll_max_wait_ms: 1000 };
+        let line = Line::plain(Stream::plain(socket));
+        let connection = Connection::new(line, ConnectionId::new(1), identity, shared, inlet);
+        Bench { connection, events, _ends: (peer, outlet) }
+    }
+
+    #[tokio::test]
+    async fn a_peer_is_not_blamed_once_what_it_did_not_take_was_taken_back() {
+        let mut bench = bench().await;
+        let connection = &mut bench.connection;
+        let unsent = Unsent { partition: Partition::ZERO, seq: Seq::FIRST, delivery_id: DeliveryId::new(1) };
+        let encode = |out: &mut bytes::BytesMut| out.extend_from_slice(b"a message whose lease is half spent");
+        connection.outbox.push_message(1, unsent, MonotonicTime::ZERO, encode);
+        let begun = Instant::now();
+        let at = |seconds| begun + Duration::from_secs(seconds);
+        connection.deadlines.handle_connect();
+        connection.deadlines.handle_stalled(begun);
+        connection.deadlines.handle_read(at(40), true, false);
+        assert!(matches!(connection.deadlines.verdict(at(50)), Verdict::Close(_)), "it takes nothing");
+        connection.write().expect("nothing is written");
+        assert!(connection.outbox.is_empty(), "too late for it");
+        assert_eq!(connection.deadlines.verdict(at(50)), Verdict::GoOn, "nothing waits for the peer");
+    }
+
+    #[tokio::test]
+    async fn a_wrong_token_is_told_so_even_if_the_node_stops_meanwhile() {
+        let Bench { mut connection, mut events, _ends } = bench().await;
+        connection.session.stage = Stage::Rejected;
+        connection.reject_at = Some(tokio::time::Instant::now() + Duration::from_secs(1));
+        connection.end_requests();
+        assert!(!connection.is_done() && connection.reject_at.is_none(), "the answer is on its way");
+        let Some(Event::Requests { requests, .. }) = events.pop() else { panic!("the refusal comes first") };
+        let [Request::Refused(failure)] = &requests[..] else { panic!("{requests:?}") };
+        assert_eq!(failure.code, ErrorCode::AuthFailed);
+        assert!(matches!(events.pop(), Some(Event::NoMoreRequests { .. })));
+        // And only once.
+        connection.end_requests();
+        assert!(matches!(events.pop(), Some(Event::NoMoreRequests { .. })));
+    }
+}
