@@ -48,3 +48,12 @@ fn a_build_that_is_not_made_for_it_holds_no_planted_bug() {
     assert_eq!(done.code, Some(2), "{}", done.stderr);
     assert!(done.stderr.starts_with("error: this build holds no planted bugs\n"), "{}", done.stderr);
 }
+
+#[test]
+fn seeds_that_are_none_are_refused_rather_than_held() {
+    for seeds in ["10..5", "3..3", "0"] {
+        let done = run(&["sim", "--seeds", seeds]);
+        assert_eq!(done.code, Some(2), "{seeds}: {}", done.stdout);
+        assert!(done.stderr.contains("there is no seed in it"), "{}", done.stderr);
+    }
+}

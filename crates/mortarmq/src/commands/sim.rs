@@ -230,10 +230,11 @@ fn write(file: &Path, bytes: &[u8]) -> Result<(), Failure> {
 
 fn range(text: &str) -> Result<Range, String> {
     let number = |text: &str| text.parse::<u64>().map_err(|_| "seeds are N..M, or a number of them".to_owned());
-    match text.split_once("..") {
-        Some((first, end)) => Ok(Range(number(first)?, number(end)?)),
-        None => Ok(Range(1, number(text)?.saturating_add(1))),
-    }
+    let range = match text.split_once("..") {
+        Some((first, end)) => Range(number(first)?, number(end)?),
+        None => Range(1, number(text)?.saturating_add(1)),
+    };
+    if range.0 < range.1 { Ok(range) } else { Err("there is no seed in it".to_owned()) }
 }
 
 /// The seed that is played, for a panic.
