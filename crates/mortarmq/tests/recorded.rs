@@ -64,7 +64,7 @@ async fn run(broker: &mut Broker, file: &Path) {
 /// What a history says of one message.
 #[derive(Default)]
 struct Life {
-    /// Where its publish was confirmed to be, and at which index.
+    /// Where its publish was confirmed to be, and from which index on it can have been delivered.
     published: Option<(u32, u64, u64)>,
     /// By delivery: index, attempt, cause, the one before, and whether a nack of it was confirmed.
     deliveries: BTreeMap<u64, (u64, u32, Cause, Option<u64>)>,
@@ -86,7 +86,9 @@ fn lives(file: &Path) -> BTreeMap<String, Life> {
                 let place = publish.partition.zip(publish.seq).zip(publish.commit);
                 let ((partition, seq), commit) = place.expect("an ok has its place and position");
                 assert!(publish.client.is_some() && publish.ret > Some(publish.call));
-                lives.entry(publish.msg.into_owned()).or_default().published = Some((partition, seq, commit));
+                // An attempt after one whose answer was lost says when it was asked, not when the message was stored.
+                let stored_at = if publish.dedup == Some(true) { 0 } else { commit };
+                lives.entry(publish.msg.into_owned()).or_default().published = Some((partition, seq, stored_at));
             }
             Record::Deliver(deliver) => {
                 let life = lives.entry(deliver.msg.clone().into_owned()).or_default();
