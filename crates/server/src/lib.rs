@@ -23,7 +23,6 @@ mod connection;
 mod courier;
 mod event;
 mod file_system;
-mod identity;
 mod inbox;
 mod journal_thread;
 mod listener;
@@ -52,9 +51,8 @@ pub use mortarmq_http::access;
 
 pub use config::{Config, ConfigError, Origin, Source};
 pub use file_system::{FileSystem, Keeps, file_system, known_file_system};
-pub use identity::ForeignData;
 pub use machine::free_bytes;
-pub use mortarmq_node::drive::SegmentError;
+pub use mortarmq_node::drive::{ForeignData, RecoverError};
 pub use open_files::{FILES_WANTED, TooFewFiles, client_places};
 pub use recover::RecoverySummary;
 pub use server::{Addresses, Running, Server, StartError, socket_threads};

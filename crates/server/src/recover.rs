@@ -11,6 +11,7 @@ use mortarmq_types::ShardId;
 
 use crate::clock::{NodeClock, boot_id};
 use crate::config::Config;
+use crate::segment_thread::tell_unreadable;
 use crate::server::StartError;
 
 /// What a start found in its data directory.
@@ -48,12 +49,7 @@ pub(crate) fn recover(
     let options = DriveOptions { journal, segments: SegmentOptions::default() };
     let node = node_config(config, identity)?;
     let mut drive = drive::recover(disk, &config.data_dir, node, options, room, &mut Watch)?;
-    for copy in drive.segments.take_unreadable() {
-        tracing::error!(
-            topic = copy.from.topic.to_hex(), partition = %copy.from.partition, seq = %copy.from.seq,
-            "a dead message cannot be read; its dead letter tells of the damage only: {}", copy.reason
-        );
-    }
+    tell_unreadable(&drive.segments.take_unreadable());
     if drive.unwritten.is_some() {
         let bytes = drive.segments.unwritten_bytes();
         tracing::warn!(bytes, "the disk is full: started with segments that wait in memory");
@@ -83,13 +79,8 @@ impl RecoverWatch for Watch {
 impl From<RecoverError> for StartError {
     fn from(error: RecoverError) -> Self {
         match error {
-            RecoverError::DataDir { path, source } => Self::DataDir { path, source },
             RecoverError::NoRoom { path, bytes } => Self::NoRoom { path, bytes },
-            RecoverError::Checkpoint(source) => Self::Checkpoint(source),
-            RecoverError::Folder(source) => Self::Folder(source),
-            RecoverError::Journal(source) => Self::Journal(source),
-            RecoverError::Segments(source) => Self::Segments(source),
-            RecoverError::Node(source) => Self::Node(source),
+            error => Self::Recover(error),
         }
     }
 }

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
 use mortarmq_node::SegmentWork;
-use mortarmq_node::drive::{Checkpointed, Flushed, Room, SegmentKeeper, Segments, Waiting};
+use mortarmq_node::drive::{Checkpointed, Flushed, Room, SegmentKeeper, Segments, UnreadableCopy, Waiting};
 use mortarmq_shard::Image;
 use mortarmq_storage::CheckpointMeta;
 
@@ -150,12 +150,7 @@ impl Behind {
     }
 
     fn tell_unreadable(&mut self) {
-        for copy in self.keeper.take_unreadable() {
-            tracing::error!(
-                topic = copy.from.topic.to_hex(), partition = %copy.from.partition, seq = %copy.from.seq,
-                "a dead message cannot be read; its dead letter tells of the damage only: {}", copy.reason
-            );
-        }
+        tell_unreadable(&self.keeper.take_unreadable());
     }
 
     /// Encodes the image here, not on the loop, and makes the checkpoint durable. Without room for it the one before stays
@@ -188,6 +183,16 @@ impl Behind {
         };
         self.tell_unreadable();
         self.events.send(event);
+    }
+}
+
+/// Tells the operator of dead letters whose message could not be read.
+pub(crate) fn tell_unreadable(copies: &[UnreadableCopy]) {
+    for copy in copies {
+        tracing::error!(
+            topic = copy.from.topic.to_hex(), partition = %copy.from.partition, seq = %copy.from.seq,
+            "a dead message cannot be read; its dead letter tells of the damage only: {}", copy.reason
+        );
     }
 }
 

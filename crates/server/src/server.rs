@@ -9,10 +9,9 @@ use std::sync::mpsc as std_mpsc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use mortarmq_node::NodeError;
-use mortarmq_node::drive::{JournalKeeper, RecoveredNode, Room, STEP_BYTES, SegmentError};
+use mortarmq_node::drive::{self, ForeignData, JournalKeeper, RecoverError, RecoveredNode, Room, STEP_BYTES};
 use mortarmq_storage::Recovered as Found;
-use mortarmq_storage::{CheckpointError, DirectoryLock, Disk, FolderError, JournalError, LockError, RealDisk};
+use mortarmq_storage::{DirectoryLock, Disk, LockError, RealDisk};
 use mortarmq_transport::{Acceptor, FileFault};
 use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
@@ -24,7 +23,6 @@ use crate::config::{Config, TlsFiles};
 use crate::connection::session::Identity;
 use crate::courier::{Round, courier};
 use crate::event::Event;
-use crate::identity::{self, ForeignData};
 use crate::inbox::{EventSender, inbox};
 use crate::journal_thread::JournalWriter;
 use crate::listener::ClientListener;
@@ -80,14 +78,6 @@ pub enum StartError {
     /// The data directory is in use, or cannot be locked.
     #[error("cannot use the data directory")]
     Lock(#[source] LockError),
-    /// The data directory cannot be looked at.
-    #[error("cannot read {}", .path.display())]
-    DataDir {
-        /// The directory.
-        path: PathBuf,
-        /// What the system said.
-        source: io::Error,
-    },
     /// The file of the disk reserve cannot be used.
     #[error("cannot use the disk reserve in {}", .path.display())]
     Reserve {
@@ -110,27 +100,15 @@ pub enum StartError {
     /// The data is not this node's, or it cannot be told whose it is.
     #[error("the data cannot be used by this node")]
     ForeignData(#[source] ForeignData),
-    /// The checkpoint, or a file that it lists, is damaged or cannot be read.
-    #[error("the checkpoint cannot be used")]
-    Checkpoint(#[source] CheckpointError),
+    /// The data cannot be made a node of.
+    #[error(transparent)]
+    Recover(RecoverError),
     /// The machine does not say which boot this is.
     #[error("cannot read the boot id")]
     Boot(#[source] io::Error),
     /// The system has no random numbers.
     #[error("the system gives no random numbers: {0}")]
     Random(String),
-    /// The folder of the segments cannot be used.
-    #[error("cannot prepare the segments")]
-    Folder(#[source] FolderError),
-    /// The journal cannot be recovered.
-    #[error("cannot recover the journal")]
-    Journal(#[source] JournalError),
-    /// The segments cannot be written anew.
-    #[error("cannot write the segments anew")]
-    Segments(#[source] SegmentError),
-    /// What the journal holds makes no node.
-    #[error("cannot recover the node")]
-    Node(#[source] NodeError),
     /// The system allows too few open files.
     #[error("cannot have the files and connections of a node")]
     OpenFiles(#[source] TooFewFiles),
@@ -173,7 +151,8 @@ impl Server {
         let (events, inbox) = inbox();
         let disk: Arc<dyn Disk> = Arc::new(RealDisk);
         // First whose folder it is, so that nothing of another node's is touched. Only a new one is written to by that.
-        let identity = identity::claim(&*disk, &config.data_dir, config.node_id).map_err(StartError::ForeignData)?;
+        let identity = drive::claim(&*disk, &config.data_dir, config.node_id, new_cluster);
+        let identity = identity.map_err(StartError::ForeignData)?;
         let room = room(&config, &disk, &events)?;
         let Recovered { drive, begun } = recover(&config, &identity, &disk, &room)?;
         let RecoveredNode { node, journal, segments, unwritten, is_new, found: Found { torn, .. }, .. } = drive;
@@ -378,6 +357,13 @@ fn not_ready(config: &Config, room: &Room) -> StartError {
     // The journal waits for room: the leader's first batch cannot be written.
     let is_full = room.is_full();
     if is_full { StartError::NoRoom { path: config.data_dir.clone(), bytes: STEP_BYTES } } else { StartError::NotReady }
+}
+
+/// The id of a cluster that begins here.
+fn new_cluster() -> io::Result<[u8; 16]> {
+    let mut id = [0; 16];
+    getrandom::fill(&mut id).map_err(io::Error::other)?;
+    Ok(id)
 }
 
 /// Reads the files of TLS, if it is asked for.

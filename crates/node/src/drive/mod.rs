@@ -1,9 +1,10 @@
 //! What both drivers do with the outputs that go to the disk, one step at a time and through a `Disk`: which thread takes
 //! the steps, when, and what of it is logged, is the driver's.
 //!
-//! Reading order: `recover.rs` (from a data directory to a node), `journal_keeper.rs` and `segment_keeper.rs` (one batch,
+//! Reading order: `identity.rs` (whose data it is), `recover.rs` (from a data directory to a node), `journal_keeper.rs` and `segment_keeper.rs` (one batch,
 //! one flush, one checkpoint), `room.rs` (who gets what of the reserve when the disk is full), `read.rs`.
 
+mod identity;
 mod journal_keeper;
 mod read;
 mod recover;
@@ -11,6 +12,7 @@ mod room;
 mod segment_keeper;
 mod segments;
 
+pub use identity::{ForeignData, claim};
 pub use journal_keeper::JournalKeeper;
 pub use read::read;
 pub use recover::{DriveOptions, RecoverError, RecoverStage, RecoverWatch, RecoveredNode, recover};

@@ -5,10 +5,10 @@ use std::sync::{Arc, Mutex};
 
 use mortarmq_node::drive::{
     DriveOptions, JournalKeeper, RecoverStage, RecoverWatch, RecoveredNode, Room, RoomNews, SegmentKeeper, chain,
-    recover,
+    claim, recover,
 };
 use mortarmq_node::{NodeConfig, Now};
-use mortarmq_storage::{Disk, Identity, JournalOptions, SegmentOptions, has_data};
+use mortarmq_storage::{Disk, JournalOptions, SegmentOptions};
 use mortarmq_types::{MonotonicTime, NodeId, ShardId};
 
 use super::World;
@@ -178,7 +178,7 @@ impl World {
         let machine = &self.nodes[node];
         let disk: Arc<dyn Disk> = Arc::new(machine.disk.clone());
         let (data_dir, node_id) = (Path::new(DATA_DIR), NodeId::new(u16::try_from(node).expect("few")));
-        let incarnation = claim(&*disk, data_dir, node_id)?;
+        let identity = claim(&*disk, data_dir, node_id, || Ok([9; 16])).map_err(|error| chain(&error))?;
         let room_news: RoomNewsBox = Arc::default();
         let told = Arc::clone(&room_news);
         let teller = move |news: RoomNews<'_>| {
@@ -190,7 +190,7 @@ impl World {
         let room = Arc::new(room.map_err(|error| format!("the reserve: {error}"))?);
         room.check();
         let mut config = NodeConfig::new(node_id, [machine.clock.boot; 16], self.loss.next());
-        config.data_incarnation = incarnation;
+        config.data_incarnation = identity.incarnation;
         config.recent_bytes = settings.recent_bytes;
         config.unwritten_bytes_max = settings.unwritten_bytes;
         config.checkpoint_after_bytes = settings.checkpoint_after_bytes;
@@ -265,20 +265,6 @@ impl RecoverWatch for Watch {
     }
 
     fn note(&mut self, _: RecoverStage) {}
-}
-
-/// As the server does before anything else: data has an identity, or there is none yet.
-fn claim(disk: &dyn Disk, data_dir: &Path, node_id: NodeId) -> Result<u32, String> {
-    if let Some(found) = Identity::read(disk, data_dir).map_err(|error| chain(&error))? {
-        return Ok(found.incarnation);
-    }
-    if has_data(disk, data_dir).map_err(|error| error.to_string())? {
-        return Err("rule 4: there is data without an identity".to_owned());
-    }
-    let incarnation = Identity::FIRST_INCARNATION;
-    let identity = Identity { cluster_id: [9; 16], node_id, incarnation, peers: vec![node_id] };
-    identity.write(disk, data_dir).map_err(|error| chain(&error))?;
-    Ok(incarnation)
 }
 
 fn down_of(kind: FaultKind) -> Down {

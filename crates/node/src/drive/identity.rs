@@ -1,5 +1,6 @@
 //! Whose data a folder holds (failure rule 4).
 
+use std::io;
 use std::path::{Path, PathBuf};
 
 use mortarmq_storage::{Disk, Identity, IdentityError, has_data};
@@ -17,7 +18,7 @@ pub enum ForeignData {
         /// The folder.
         path: PathBuf,
         /// What the system said.
-        source: std::io::Error,
+        source: io::Error,
     },
     /// There is data, and nothing says whose.
     #[error(
@@ -43,13 +44,18 @@ pub enum ForeignData {
     },
 }
 
-/// The identity of a folder's data; a folder without any data gets one.
+/// The identity of a folder's data; a folder without any data gets one, of the cluster that `new_cluster` draws.
 ///
 /// # Durability
 /// The identity is durable before anything else is written.
 /// # Errors
 /// Whatever says that the data is not this node's. Nothing was changed then.
-pub(crate) fn claim(disk: &dyn Disk, data_dir: &Path, node_id: NodeId) -> Result<Identity, ForeignData> {
+pub fn claim(
+    disk: &dyn Disk,
+    data_dir: &Path,
+    node_id: NodeId,
+    new_cluster: impl FnOnce() -> io::Result<[u8; 16]>,
+) -> Result<Identity, ForeignData> {
     let path = data_dir.to_path_buf();
     if let Some(found) = Identity::read(disk, data_dir).map_err(ForeignData::Identity)? {
         let is_mine = found.node_id == node_id && found.peers == [node_id];
@@ -59,9 +65,7 @@ pub(crate) fn claim(disk: &dyn Disk, data_dir: &Path, node_id: NodeId) -> Result
     if is_there {
         return Err(ForeignData::Missing { path });
     }
-    let mut cluster_id = [0; 16];
-    let random = getrandom::fill(&mut cluster_id);
-    random.map_err(|error| ForeignData::Read { path, source: std::io::Error::other(error) })?;
+    let cluster_id = new_cluster().map_err(|source| ForeignData::Read { path, source })?;
     let identity = Identity { cluster_id, node_id, incarnation: Identity::FIRST_INCARNATION, peers: vec![node_id] };
     identity.write(disk, data_dir).map_err(ForeignData::Identity)?;
     Ok(identity)
@@ -81,7 +85,7 @@ mod tests {
     const DATA_DIR: &str = "/data";
 
     fn claimed(disk: &MemoryDisk, node_id: u16) -> Result<Identity, ForeignData> {
-        claim(disk, Path::new(DATA_DIR), NodeId::new(node_id))
+        claim(disk, Path::new(DATA_DIR), NodeId::new(node_id), || Ok([5; 16]))
     }
 
     #[test]
@@ -91,7 +95,8 @@ mod tests {
         assert_eq!((first.node_id, first.incarnation), (NodeId::new(3), Identity::FIRST_INCARNATION));
         let found = claimed(&disk.after_power_loss(1), 3).expect("its own folder");
         assert_eq!(found, first, "it was durable when it was told");
-        assert_ne!(claimed(&MemoryDisk::new(), 3).expect("an empty folder").cluster_id, first.cluster_id);
+        let other = claim(&MemoryDisk::new(), Path::new(DATA_DIR), NodeId::new(3), || Ok([6; 16]));
+        assert_ne!(other.expect("an empty folder").cluster_id, first.cluster_id);
     }
 
     #[test]
@@ -125,7 +130,7 @@ mod tests {
         let file = disk.open(&Path::new(DATA_DIR).join("identity")).expect("it was written");
         file.write_all_at(&[0xFF], 9).expect("no crash");
         let refused = claimed(&disk, 3).expect_err("damaged");
-        let said = crate::threads::chain(&refused);
+        let said = crate::drive::chain(&refused);
         assert!(said.contains("/data/identity is damaged at offset"), "{said}");
     }
 }
