@@ -24,7 +24,8 @@ impl Node {
             return;
         }
         let places = request.places();
-        let Some(slot) = self.connections.take_slots(connection, places) else { return };
+        let publishes = matches!(request, Request::Publish(_));
+        let Some(slot) = self.connections.take_slots(connection, places, publishes) else { return };
         if let Some(failure) = self.refuse_early(&request) {
             self.answer_all(connection, slot, places, &failure);
             return;

@@ -8,8 +8,9 @@ use mortarmq_types::{ConnectionId, MemberId, PathId, Position};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use crate::output::Output;
-use crate::reply::Reply;
+use crate::reply::{Answer, Reply};
 use crate::request::Unsent;
+use crate::returns::Returns;
 
 /// All connections of the node.
 #[derive(Debug, Default)]
@@ -17,6 +18,7 @@ pub(crate) struct Connections {
     open: BTreeMap<ConnectionId, Connection>,
     /// Connections with answers to send.
     answered: BTreeSet<ConnectionId>,
+    returns: Returns,
 }
 
 /// One connection.
@@ -30,6 +32,8 @@ pub(crate) struct Connection {
     early: VecDeque<Option<Reply>>,
     /// Answers whose turn has come.
     replies: Vec<Reply>,
+    /// The round in which a publish of it was answered, until it publishes again.
+    mark: u64,
     /// The highest position told.
     told: Position,
     /// Whether it takes messages slower than they come: nothing more is leased to it or read for it meanwhile.
@@ -49,7 +53,9 @@ impl Connections {
 
     pub(crate) fn close(&mut self, connection: ConnectionId) -> Option<Connection> {
         self.answered.remove(&connection);
-        self.open.remove(&connection)
+        let closed = self.open.remove(&connection)?;
+        self.returns.note_gone(closed.mark);
+        Some(closed)
     }
 
     pub(crate) fn get_mut(&mut self, connection: ConnectionId) -> Option<&mut Connection> {
@@ -68,9 +74,12 @@ impl Connections {
         self.open.len()
     }
 
-    /// Takes the next `count` places of a connection; `None` if it is closed.
-    pub(crate) fn take_slots(&mut self, connection: ConnectionId, count: u64) -> Option<u64> {
+    /// Takes the next `count` places of a connection, for publishes or anything else; `None` if it is closed.
+    pub(crate) fn take_slots(&mut self, connection: ConnectionId, count: u64, publishes: bool) -> Option<u64> {
         let open = self.open.get_mut(&connection)?;
+        if publishes {
+            self.returns.note_published(&mut open.mark);
+        }
         let slot = open.next_slot;
         open.next_slot += count;
         Some(slot)
@@ -79,9 +88,22 @@ impl Connections {
     /// Files the answer of one place. Answers to connections that are gone are dropped.
     pub(crate) fn answer(&mut self, connection: ConnectionId, slot: u64, reply: Reply) {
         let Some(open) = self.open.get_mut(&connection) else { return };
+        if matches!(reply.result, Ok(Answer::Published(_) | Answer::PublishedBatch(_))) {
+            self.returns.note_answered(&mut open.mark);
+        }
         if open.file(slot, reply) {
             self.answered.insert(connection);
         }
+    }
+
+    /// A batch is written; its answers follow.
+    pub(crate) const fn begin_round(&mut self) {
+        self.returns.begin_round();
+    }
+
+    /// How many connections that were answered last are expected to publish again soon and have not done so yet.
+    pub(crate) const fn missing(&self) -> u64 {
+        self.returns.missing()
     }
 
     /// Whether the answer in this place has had its turn.
@@ -153,7 +175,7 @@ mod tests {
         let mut connections = Connections::default();
         let id = ConnectionId::new(1);
         connections.open(id);
-        assert_eq!(connections.take_slots(id, 4), Some(0));
+        assert_eq!(connections.take_slots(id, 4, false), Some(0));
         connections.answer(id, 2, reply(2));
         assert_eq!(sent(&mut connections), [0; 0]);
         connections.answer(id, 0, reply(0));

@@ -41,6 +41,7 @@ mod refusal;
 mod reply;
 mod request;
 mod resume;
+mod returns;
 mod sends;
 mod sessions;
 mod stretches;

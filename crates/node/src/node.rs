@@ -51,7 +51,7 @@ pub struct Node {
     pub(crate) queries: Queries,
     pub(crate) redrives: Redrives,
     pub(crate) open: OpenBatch,
-    /// Whether more is likely to come soon: a batch with fewer publishes than the one before is not closed yet.
+    /// Whether more is waited for: a batch is not closed before those have published that are expected to.
     gathers: bool,
     /// Requests that did not fit the open batch.
     pub(crate) overflow: VecDeque<Parked>,
@@ -206,6 +206,7 @@ impl Node {
         self.journal_writes = self.journal_writes.checked_sub(1).expect("invariant 1: a write was under way");
         // Nothing was committed meanwhile, so nobody could settle.
         self.clock.journal_took(now.monotonic.since_ms(self.journal_since));
+        self.connections.begin_round();
         self.replica.handle_persisted(ready_number);
     }
 
@@ -254,23 +255,23 @@ impl Node {
         }
     }
 
-    /// The driver waits for more, or does so no longer, before the next batch is written: at most as long as one write takes.
+    /// The driver waits for more, or does so no longer, before the next batch is written.
     ///
     /// # Source
-    /// DESIGN section 2: the writer may wait, at most one fsync time, until about as many requests are there as the last
-    /// batch answered.
+    /// DESIGN section 2: the writer may wait until about as many requests are there as the last batch answered; decision 013
+    /// says for whom and how long.
     pub const fn handle_gathering(&mut self, gathers: bool) {
         self.gathers = gathers;
     }
 
-    /// How many publishes a batch waits for while the driver gathers; 0 if it is closed at once.
+    /// For how many connections a batch waits while the driver gathers, before they publish; 0 if it is closed at once.
     #[must_use]
     pub fn missing(&self) -> u64 {
         // Who has credit waits for messages that are there, and the first batch of an office for nobody.
         let is_urgent = self.first_batch_due || !self.attention.is_empty();
         // Then nothing that could come would go into it.
-        let is_over = self.open.is_full() || !self.overflow.is_empty();
-        if is_urgent || is_over { 0 } else { self.open.missing() }
+        let is_over = self.open.is_full() || self.open.has_others() || !self.overflow.is_empty();
+        if is_urgent || is_over { 0 } else { self.connections.missing() }
     }
 
     /// Whether anything that was asked is not proposed yet: it is in the batch that is collected, or waits for room in one.

@@ -61,8 +61,6 @@ pub(crate) struct OpenBatch {
     pub(crate) published: BTreeSet<TopicIncarnation>,
     /// Publishes in it.
     pub(crate) publishes: u64,
-    /// Publishes of the batch before.
-    publishes_before: u64,
     /// Whether it has anything but publishes.
     has_others: bool,
     /// Paths whose deliveries it settles: their credit may be free when it is applied.
@@ -107,12 +105,9 @@ impl OpenBatch {
         self.builder.is_empty()
     }
 
-    /// How many publishes are missing to as many as the batch before had. None if one was all that it had, as whoever comes
-    /// alone waits for nobody; and none once there is anything else: who settles waits for what takes its place, and sends
-    /// nothing more before.
-    pub(crate) const fn missing(&self) -> u64 {
-        let comes_alone = self.publishes_before < 2;
-        if comes_alone || self.has_others { 0 } else { self.publishes_before.saturating_sub(self.publishes) }
+    /// Whether it has anything but publishes. Who settles waits for what takes its place, and sends nothing more before.
+    pub(crate) const fn has_others(&self) -> bool {
+        self.has_others
     }
 
     /// Bytes so far.
@@ -123,7 +118,7 @@ impl OpenBatch {
     /// Stamps the batch and hands over its bytes and those who wait for it.
     pub(crate) fn close(&mut self, stamp: mortarmq_shard::Stamp) -> (bytes::Bytes, Vec<Waiter>) {
         self.published.clear();
-        self.publishes_before = std::mem::take(&mut self.publishes);
+        self.publishes = 0;
         self.has_others = false;
         self.settled.clear();
         self.waited_since = None;

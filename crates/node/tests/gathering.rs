@@ -1,4 +1,4 @@
-//! A batch waits for as many publishes as the one before had, but only while the driver waits for them too.
+//! A batch waits for the connections that are expected to publish again, but only while the driver waits for them too.
 
 mod support;
 
@@ -6,95 +6,173 @@ use mortarmq_node::Request;
 use mortarmq_shard::SettleKind;
 use mortarmq_storage::MemoryDisk;
 use mortarmq_types::{ConnectionId, TopicIncarnation};
-use support::{CONNECTION, Rig, RigOptions, publish, settle, subscribe};
+use std::ops::Range;
+use support::{Rig, RigOptions, publish, settle, subscribe};
 
-/// A node that has just answered a batch of so many publishes, and waits for more.
-fn gathering(publishes: u64) -> (Rig, TopicIncarnation) {
-    let mut rig = Rig::start(&MemoryDisk::new(), RigOptions::default()).expect("a fresh disk");
-    rig.connect(CONNECTION);
-    let topic = rig.declare("orders", 1).expect("no crash");
-    assert_eq!(answers(&mut rig, publish(topic, 9, 0..publishes, b"")), publishes);
-    rig.node.handle_gathering(true);
-    (rig, topic)
+const CONSUMER: ConnectionId = ConnectionId::new(1000);
+
+/// A node, and publishers with a connection each.
+struct Crowd {
+    rig: Rig,
+    topic: TopicIncarnation,
+    /// The next number of each.
+    numbers: Vec<u64>,
 }
 
-/// How many answers there are once everything was carried out.
-fn answers(rig: &mut Rig, request: Request) -> u64 {
-    rig.ask(CONNECTION, vec![request]).expect("no crash").len() as u64
+impl Crowd {
+    /// Publishers of which each has come back whenever it was answered, and was answered just now.
+    fn eager(publishers: usize) -> Self {
+        let mut crowd = Self::new(publishers);
+        for _ in 0..20 {
+            crowd.round(0..publishers);
+        }
+        crowd.rig.node.handle_gathering(true);
+        crowd
+    }
+
+    fn new(publishers: usize) -> Self {
+        let mut rig = Rig::start(&MemoryDisk::new(), RigOptions::default()).expect("a fresh disk");
+        for publisher in 0..publishers {
+            rig.connect(connection(publisher));
+        }
+        let topic = rig.declare("orders", 1).expect("no crash");
+        Self { rig, topic, numbers: vec![0; publishers] }
+    }
+
+    /// All of these publish at once, and one batch answers them.
+    fn round(&mut self, publishers: Range<usize>) {
+        self.rig.node.handle_gathering(false);
+        let count = publishers.len();
+        for publisher in publishers {
+            let (now, request) = (self.rig.now, self.next(publisher));
+            self.rig.node.handle_requests(now, connection(publisher), vec![request]);
+        }
+        self.rig.pump().expect("no crash");
+        assert_eq!(self.replies(), count);
+    }
+
+    fn next(&mut self, publisher: usize) -> Request {
+        let number = self.numbers[publisher];
+        self.numbers[publisher] += 1;
+        publish(self.topic, publisher as u64 + 1, number..number + 1, b"")
+    }
+
+    /// One publishes; how many answers there are once everything was carried out.
+    fn publish(&mut self, publisher: usize) -> usize {
+        let request = self.next(publisher);
+        self.ask(connection(publisher), request)
+    }
+
+    fn ask(&mut self, connection: ConnectionId, request: Request) -> usize {
+        let replies = self.rig.ask(connection, vec![request]).expect("no crash").len();
+        replies + self.replies()
+    }
+
+    fn replies(&mut self) -> usize {
+        std::mem::take(&mut self.rig.replies).values().map(Vec::len).sum()
+    }
+}
+
+fn connection(publisher: usize) -> ConnectionId {
+    ConnectionId::new(publisher as u64 + 1)
 }
 
 #[test]
-fn a_batch_is_closed_when_as_many_publishes_are_there_as_the_last_one_had() {
-    let (mut rig, topic) = gathering(10);
-    assert_eq!(rig.node.missing(), 10);
-    assert_eq!(answers(&mut rig, publish(topic, 9, 10..14, b"")), 0);
-    assert_eq!((answers(&mut rig, publish(topic, 9, 14..19, b"")), rig.node.missing()), (0, 1));
-    assert_eq!(answers(&mut rig, publish(topic, 9, 19..20, b"")), 10, "all in one batch");
-    assert_eq!(rig.node.missing(), 10);
+fn a_batch_is_closed_when_all_are_back_that_were_answered_before() {
+    let mut crowd = Crowd::eager(10);
+    assert_eq!(crowd.rig.node.missing(), 10);
+    assert_eq!((0..9).map(|publisher| crowd.publish(publisher)).sum::<usize>(), 0);
+    assert_eq!(crowd.rig.node.missing(), 1);
+    assert_eq!(crowd.publish(9), 10, "all in one batch");
+    assert_eq!(crowd.rig.node.missing(), 10);
+}
+
+#[test]
+fn nobody_is_waited_for_who_does_not_use_to_come_back() {
+    let mut crowd = Crowd::new(30);
+    for _ in 0..20 {
+        // Ten come back at once; the others take turns.
+        crowd.round(0..15);
+        crowd.round(0..10);
+        crowd.round(0..10);
+        crowd.round(0..10);
+    }
+    let expected = crowd.rig.node.missing();
+    assert!((8..=10).contains(&expected), "{expected}");
+    let mut crowd = Crowd::new(30);
+    for first in (0..30).cycle().step_by(10).take(30) {
+        crowd.round(first..first + 10);
+    }
+    assert_eq!(crowd.rig.node.missing(), 0);
+}
+
+#[test]
+fn nobody_is_waited_for_who_is_gone() {
+    let mut crowd = Crowd::eager(2);
+    assert_eq!(crowd.publish(0), 0, "it waits for the other");
+    let now = crowd.rig.now;
+    crowd.rig.node.handle_disconnected(now, connection(1));
+    crowd.rig.pump().expect("no crash");
+    assert_eq!(crowd.replies(), 1);
 }
 
 #[test]
 fn nothing_is_held_back_once_the_driver_waits_no_more() {
-    let (mut rig, topic) = gathering(10);
-    assert_eq!(answers(&mut rig, publish(topic, 9, 10..14, b"")), 0);
-    rig.node.handle_gathering(false);
-    rig.pump().expect("no crash");
-    assert_eq!(rig.replies.remove(&CONNECTION).map(|replies| replies.len()), Some(4));
-    assert_eq!(answers(&mut rig, publish(topic, 9, 14..15, b"")), 1);
+    let mut crowd = Crowd::eager(10);
+    assert_eq!(crowd.publish(0), 0);
+    crowd.rig.node.handle_gathering(false);
+    crowd.rig.pump().expect("no crash");
+    assert_eq!(crowd.replies(), 1);
+    assert_eq!(crowd.publish(1), 1);
 }
 
 #[test]
 fn whoever_comes_alone_waits_for_nobody() {
-    let (mut rig, topic) = gathering(1);
-    for number in 1..10 {
-        assert_eq!(rig.node.missing(), 0);
-        assert_eq!(answers(&mut rig, publish(topic, 9, number..number + 1, b"")), 1);
+    let mut crowd = Crowd::eager(1);
+    for _ in 0..10 {
+        assert_eq!(crowd.publish(0), 1);
     }
 }
 
 #[test]
 fn a_delivery_for_new_credit_is_not_held_back() {
-    let (mut rig, topic) = gathering(10);
-    rig.node.handle_gathering(false);
-    let consumer = ConnectionId::new(2);
-    rig.connect(consumer);
-    rig.ask(consumer, vec![subscribe(topic, "billing", 1, 70, 4)]).expect("no crash");
-    assert_eq!(rig.take_deliveries().len(), 4);
-    answers(&mut rig, publish(topic, 9, 10..20, b""));
-    rig.node.handle_gathering(true);
-    assert_eq!(answers(&mut rig, publish(topic, 9, 20..21, b"")), 0, "it waits for nine more");
+    let mut crowd = Crowd::eager(10);
+    crowd.rig.node.handle_gathering(false);
+    crowd.rig.connect(CONSUMER);
+    crowd.ask(CONSUMER, subscribe(crowd.topic, "billing", 1, 70, 4));
+    assert_eq!(crowd.rig.take_deliveries().len(), 4);
+    crowd.round(0..10);
+    crowd.rig.node.handle_gathering(true);
+    assert_eq!(crowd.publish(0), 0, "it waits for nine more");
     let more = Request::Credit { subscription: 1, add: true, messages: 3, bytes: 0 };
-    rig.ask(consumer, vec![more]).expect("no crash");
-    assert_eq!(rig.take_deliveries().len(), 3);
-    assert_eq!(rig.replies.remove(&CONNECTION).map(|replies| replies.len()), Some(1), "and takes it along");
+    assert_eq!(crowd.ask(CONSUMER, more), 2, "and takes the publish along");
+    assert_eq!(crowd.rig.take_deliveries().len(), 3);
 }
 
 #[test]
 fn a_settle_is_not_held_back_as_its_consumer_waits_for_what_comes_next() {
-    let (mut rig, topic) = gathering(10);
-    rig.node.handle_gathering(false);
-    let consumer = ConnectionId::new(2);
-    rig.connect(consumer);
-    rig.ask(consumer, vec![subscribe(topic, "billing", 1, 70, 4)]).expect("no crash");
-    let first = rig.take_deliveries();
-    answers(&mut rig, publish(topic, 9, 10..20, b""));
-    rig.node.handle_gathering(true);
-    assert_eq!(answers(&mut rig, publish(topic, 9, 20..21, b"")), 0, "it waits for nine more");
-    let replies = rig.ask(consumer, vec![settle(1, &first[0], SettleKind::Ack)]).expect("no crash");
-    assert_eq!((replies.len(), rig.take_deliveries().len()), (1, 1));
+    let mut crowd = Crowd::eager(10);
+    crowd.rig.node.handle_gathering(false);
+    crowd.rig.connect(CONSUMER);
+    crowd.ask(CONSUMER, subscribe(crowd.topic, "billing", 1, 70, 4));
+    let first = crowd.rig.take_deliveries();
+    crowd.round(0..10);
+    crowd.rig.node.handle_gathering(true);
+    assert_eq!(crowd.publish(0), 0, "it waits for nine more");
+    assert_eq!(crowd.ask(CONSUMER, settle(1, &first[0], SettleKind::Ack)), 2);
+    assert_eq!(crowd.rig.take_deliveries().len(), 1);
 }
 
 #[test]
 fn a_batch_that_nothing_more_goes_into_is_not_held_back() {
-    let (mut rig, topic) = gathering(10_000);
-    let key = [7; 1024];
-    assert_eq!(answers(&mut rig, publish(topic, 9, 10_000..11_000, &key)), 0, "it waits for nine thousand more");
-    // With these it is full, though it has fewer than the one before.
-    let full = [11_000..13_000, 13_000..16_000].map(|numbers| publish(topic, 9, numbers, &key));
-    let replies = rig.ask(CONNECTION, full.into()).expect("no crash");
-    assert_eq!(replies.len(), 6000, "all in one batch");
-    // The one that found no room joins the next batch, and waits there as it came.
-    let over = [16_000..21_000, 21_000..21_001].map(|numbers| publish(topic, 9, numbers, &key));
-    let replies = rig.ask(CONNECTION, over.into()).expect("no crash");
-    assert_eq!((replies.len(), rig.node.missing()), (5000, 4999));
+    let mut crowd = Crowd::eager(10);
+    let (topic, key) = (crowd.topic, [7; 1024]);
+    assert_eq!(crowd.publish(0), 0, "it waits for nine more");
+    crowd.rig.connect(STRANGER);
+    let full = [0..2000, 2000..5000].map(|numbers| publish(topic, 90, numbers, &key));
+    let replies = crowd.rig.ask(STRANGER, full.into()).expect("no crash");
+    assert_eq!(replies.len(), 5000, "with these it is full");
 }
+
+/// A publisher that was never answered.
+const STRANGER: ConnectionId = ConnectionId::new(2000);

@@ -47,7 +47,8 @@ pub(crate) enum Event {
 /// What waits of events that can wait.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Patient {
-    pub(crate) publishes: u64,
+    /// Events with a publish: one for each time that a connection was read.
+    pub(crate) publishers: u64,
     /// Of all requests.
     pub(crate) bytes: usize,
     /// Whether a request is no publish: it may end what a batch waits for.
@@ -57,7 +58,7 @@ pub(crate) struct Patient {
 impl Patient {
     /// More came.
     pub(crate) const fn add(&mut self, more: Self) {
-        self.publishes += more.publishes;
+        self.publishers += more.publishers;
         self.bytes += more.bytes;
         self.has_others |= more.has_others;
     }
@@ -68,7 +69,7 @@ impl Event {
     pub(crate) fn patience(&self) -> Option<Patient> {
         match self {
             Self::Requests { requests, .. } => Some(Patient {
-                publishes: requests.iter().filter(|request| is_publish(request)).map(Request::places).sum(),
+                publishers: u64::from(requests.iter().any(is_publish)),
                 bytes: requests.iter().map(Request::held_bytes).sum(),
                 has_others: !requests.iter().all(is_publish),
             }),

@@ -2,7 +2,7 @@
 //!
 //! A wake-up costs about as much as a message. While the journal writes a batch, a request can only join the next one, so
 //! it wakes nobody: the loop finds it when the batch is written, when much has come, or a millisecond later. A batch that
-//! waits for as many publishes as the last one had is another matter: whatever else comes may be what it waits for.
+//! waits for connections to publish again is another matter: whatever else comes may be what it waits for.
 //!
 //! # Invariants
 //! 1. Events are taken in the order in which they were sent.
@@ -32,9 +32,9 @@ pub(crate) enum Sleep {
     Light,
     /// The journal writes. What can wait does: at most for [`PATIENCE`], or until [`WORTH_BYTES`] of it are there.
     Writing,
-    /// The next batch waits for so many publishes: those wait too, until all are there or [`WORTH_BYTES`] of them. Any other
+    /// The next batch waits for so many connections to publish: that waits too, until all have or [`WORTH_BYTES`] are there. Any other
     /// request may end that.
-    Gathering { publishes: u64 },
+    Gathering { publishers: u64 },
 }
 
 struct Door {
@@ -85,8 +85,8 @@ impl EventSender {
             None => false,
             Some(Sleep::Light) => true,
             Some(Sleep::Writing) => is_worth_it,
-            Some(Sleep::Gathering { publishes }) => {
-                is_worth_it || room.patient.has_others || room.patient.publishes >= publishes
+            Some(Sleep::Gathering { publishers }) => {
+                is_worth_it || room.patient.has_others || room.patient.publishers >= publishers
             }
         };
         if wakes {
@@ -263,15 +263,15 @@ mod tests {
     }
 
     #[test]
-    fn while_a_batch_gathers_publishes_wait_for_their_number_and_nothing_else_does() {
-        let gathering = Sleep::Gathering { publishes: 5 };
+    fn while_a_batch_gathers_publishers_wait_for_their_number_and_nothing_else_does() {
+        let gathering = Sleep::Gathering { publishers: 3 };
         let (sender, mut inbox) = inbox();
         assert!(!wakes(&sender, gathering, publishes(2)));
         assert!(!wakes(&sender, gathering, publishes(2)));
         assert!(!wakes(&sender, gathering, Event::SegmentsWritten { ticket: 1 }));
-        assert!(wakes(&sender, gathering, publishes(1)), "five were waited for");
+        assert!(wakes(&sender, gathering, publishes(1)), "three were waited for");
         while inbox.pop().is_some() {}
-        assert!(!wakes(&sender, gathering, publishes(4)));
+        assert!(!wakes(&sender, gathering, publishes(4)), "that is one");
         assert!(wakes(&sender, gathering, ping(1)), "what is asked beside may end what the batch waits for");
         while inbox.pop().is_some() {}
         let mixed = vec![publish(1), Request::Ping, publish(1)];

@@ -127,7 +127,7 @@ impl ShardLoop {
         }
         match self.node.missing() {
             // Also when that moment is past by now: the node was told that more is waited for.
-            publishes @ 1.. if self.gathers => (self.gathering(), Sleep::Gathering { publishes }),
+            publishers @ 1.. if self.gathers => (self.gathering(), Sleep::Gathering { publishers }),
             _ => (self.patience(), Sleep::Light),
         }
     }
@@ -163,7 +163,7 @@ impl ShardLoop {
             Event::Requests { connection, requests } => self.node.handle_requests(now, connection, requests),
             Event::JournalWritten { ready_number, took } => {
                 self.journal_writes -= 1;
-                self.gather_until = Instant::now() + took.min(GATHER_MAX);
+                self.gather_until = Instant::now() + (took * GATHER_WRITES).min(GATHER_MAX);
                 self.node.handle_journal_written(now, ready_number);
             }
             Event::SegmentsWritten { ticket } => self.node.handle_segments_written(now, ticket),
@@ -324,7 +324,10 @@ const EVENTS_PER_TURN: usize = 512;
 /// A connection with more than that in its channel gets nothing more until it has taken most of it: two default windows.
 const CONGESTED_BYTES: usize = 4 << 20;
 const RELIEVED_BYTES: usize = 1 << 20;
-/// A batch never waits longer for more, however long the disk takes.
+/// A batch waits for those who come back as long as so many writes take: about one write is saved for each that is waited for,
+/// and with many connections it takes some to answer and to hear them all.
+const GATHER_WRITES: u32 = 8;
+/// It never waits longer for more, however long the disk takes.
 const GATHER_MAX: Duration = Duration::from_millis(1);
 /// A journal write that takes longer is waited for as anything else is.
 const WRITE_SOON_OVER: Duration = Duration::from_millis(20);
