@@ -8,6 +8,7 @@ mod event;
 mod faults;
 mod link;
 mod node;
+mod rot;
 mod run;
 mod samples;
 mod turn;
@@ -51,6 +52,10 @@ pub(crate) struct World {
     pub(crate) last_message: u64,
     /// The topic of each dead-letter topic that a consumer found.
     pub(crate) letters: BTreeMap<TopicIncarnation, TopicIncarnation>,
+    /// The messages of dead letters that were made without their value, by place.
+    pub(crate) lost_values: BTreeMap<(TopicIncarnation, u16, u64), String>,
+    /// Whether files are to become what they were.
+    keeps_former: bool,
     /// Since when clients know of an incarnation.
     pub(crate) topic_since: BTreeMap<TopicIncarnation, u64>,
     /// Whether work is over: nothing fails, and everything is to be finished.

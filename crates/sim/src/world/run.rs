@@ -11,7 +11,7 @@ use crate::clients::consumer::Consumer;
 use crate::clients::operator::Operator;
 use crate::clients::producer::Producer;
 use crate::history::Histories;
-use crate::plan::{Anchor, Plan, Settings};
+use crate::plan::{Anchor, FaultKind, Plan, Settings, Way};
 use crate::random::Random;
 use crate::tally::Tally;
 use crate::topics::Topics;
@@ -56,6 +56,8 @@ impl World {
             told: Position::default(),
             is_healed: false,
             is_full: false,
+            damages: Vec::new(),
+            former: None,
         };
         let consumers = consumers(&topics, &settings);
         let producers = (0..usize::try_from(settings.producers).expect("few"))
@@ -78,6 +80,8 @@ impl World {
             tally: Tally::default(),
             last_message: 0,
             letters: BTreeMap::new(),
+            lost_values: BTreeMap::new(),
+            keeps_former: plan.faults.iter().any(|fault| matches!(fault.kind, FaultKind::Rot { way: Way::Old, .. })),
             topic_since: BTreeMap::new(),
             is_healing: false,
             drained_looks: 0,
@@ -148,6 +152,7 @@ impl World {
             Event::SegmentsDone { node, life } if self.lives(node, life) => self.segments_done(node),
             Event::Read { node, life, ticket } if self.lives(node, life) => self.read(node, ticket),
             Event::Look { node, life } if self.lives(node, life) => self.look(node),
+            Event::Scrub { node, life } if self.lives(node, life) => self.scrub(node),
             Event::Turn { .. }
             | Event::Input { .. }
             | Event::Journal { .. }
@@ -155,7 +160,8 @@ impl World {
             | Event::Segments { .. }
             | Event::SegmentsDone { .. }
             | Event::Read { .. }
-            | Event::Look { .. } => {}
+            | Event::Look { .. }
+            | Event::Scrub { .. } => {}
             Event::Connect { client } => self.connect(client),
             Event::Arrive { connection } => self.arrive(connection),
             Event::Pump { connection } => self.pump(connection),
@@ -232,6 +238,7 @@ impl World {
             }
         }
         self.operator.is_done = true;
+        self.mend_at_the_end();
         self.at(self.now_us + DRAIN_LOOK_US, Event::Drained);
     }
 
