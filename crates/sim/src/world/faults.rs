@@ -15,7 +15,7 @@ use super::World;
 use super::event::{Event, Healed};
 use super::node::{JournalState, Process, SegmentsState};
 use super::rot::can_rot_alive;
-use crate::plan::{FaultKind, Site};
+use crate::plan::{FaultKind, Part, Site};
 
 /// How a process ended.
 #[derive(Clone, Copy, Debug, Default)]
@@ -69,12 +69,14 @@ impl World {
                 self.nodes[node].clock.wall_base_ms = to_ms;
                 self.fault_began(node, "clock", self.now_us);
             }
-            FaultKind::Rot { part, way, place, down_ms } => {
+            FaultKind::Rot { part, way, down_ms, .. } => {
+                let process = self.nodes[node].process.as_ref();
+                let end = process.map(|process| process.journal.end()).map(|(path, end)| (path.to_path_buf(), end));
                 let down_ms = if can_rot_alive(part, way) { down_ms } else { down_ms.max(1) };
                 if down_ms > 0 && self.nodes[node].process.is_some() {
                     self.crash(node, down_of(kind));
                 }
-                self.rot(node, kind, part, way, place);
+                self.rot(node, kind, end.filter(|_| part == Part::Journal));
             }
         }
         self.trace.note(self.now_us, "fault", &[node as u64]);

@@ -39,14 +39,16 @@ pub(super) fn can_rot_alive(part: Part, way: Way) -> bool {
 }
 
 impl World {
-    /// Bytes of a part rot, if there are any.
-    pub(super) fn rot(&mut self, node: usize, kind: FaultKind, part: Part, way: Way, place: u64) {
+    /// Bytes of a part rot, if there are any. What was written last is more at stake than the rest: of the journal its end is
+    /// known.
+    pub(super) fn rot(&mut self, node: usize, kind: FaultKind, journal_end: Option<(PathBuf, u64)>) {
+        let FaultKind::Rot { part, way, place, .. } = kind else { return };
         let journal_step_bytes = self.settings.journal_file_bytes / 4;
         let machine = &mut self.nodes[node];
         let disk = machine.disk.clone();
         let files = files_of(&disk, part);
         let damage = match way {
-            Way::Flip => flip(&disk, &files, place),
+            Way::Flip => flip(&disk, &files, place, journal_end),
             Way::Cut => cut(&disk, &files, place, (part == Part::Journal).then_some(journal_step_bytes)),
             Way::Old => machine.former.as_ref().and_then(|former| old(&disk, former, part, &files, place)),
         };
@@ -244,13 +246,22 @@ fn filled(disk: &MemoryDisk, files: &[PathBuf]) -> Vec<(PathBuf, Vec<u8>)> {
     contents.filter(|(_, bytes)| !bytes.is_empty()).collect()
 }
 
-fn flip(disk: &MemoryDisk, files: &[PathBuf], place: u64) -> Option<(PathBuf, Harm)> {
+fn flip(
+    disk: &MemoryDisk,
+    files: &[PathBuf],
+    place: u64,
+    journal_end: Option<(PathBuf, u64)>,
+) -> Option<(PathBuf, Harm)> {
     let files = filled(disk, files);
     let (file, place) = (choose(files.len(), place)?, place / FILES_MAX);
+    let is_newest = !place.is_multiple_of(2);
     let (path, bytes) = &files[file];
-    // The newest bytes are those that are read again.
-    let reach = if place.is_multiple_of(2) { bytes.len() as u64 } else { (bytes.len() as u64).min(NEWEST_BYTES) };
-    let offset = bytes.len() as u64 - 1 - place / 2 / 8 % reach;
+    let (path, end) = match &journal_end {
+        Some((path, end)) if is_newest => (path, *end),
+        _ => (path, bytes.len() as u64),
+    };
+    let reach = if is_newest { end.min(NEWEST_BYTES) } else { end };
+    let offset = end - 1 - (place / 2 / 8).checked_rem(reach)?;
     let bit = (place / 2 % 8) as u8;
     disk.flip_bit(path, offset, bit).ok()?;
     let around_from = offset.saturating_sub(AROUND_BYTES);
