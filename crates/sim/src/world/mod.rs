@@ -61,6 +61,8 @@ pub(crate) struct World {
     /// Whether work is over: nothing fails, and everything is to be finished.
     pub(crate) is_healing: bool,
     pub(crate) drained_looks: u64,
+    /// What was open at the look before.
+    open_before: String,
     pub(crate) failure: Option<String>,
     pub(crate) is_over: bool,
     /// Chance of ways and reactions.

@@ -15,7 +15,7 @@ use super::World;
 use super::event::Event;
 use super::faults::DATA_DIR;
 use crate::clients::value::{Held, read_value};
-use crate::plan::{FaultKind, Part, Way};
+use crate::plan::{Deed, FaultKind, Part, Way};
 
 /// Bytes that rotted.
 #[derive(Clone, Debug)]
@@ -153,6 +153,32 @@ impl World {
             if !mended.is_empty() {
                 self.restart(node);
             }
+        }
+    }
+
+    /// Nothing moves any more, and nobody puts right what rotted: an operator drops what a path owes of it.
+    pub(super) fn purge_unreadable(&mut self) {
+        let Some(process) = &self.nodes[0].process else { return };
+        let state = process.node.shard().state();
+        let mut deeds = Vec::new();
+        for path in state.paths.values() {
+            let is_held = path.partitions.made().any(|(_, partition)| partition.held().next().is_some());
+            let Some(topic) = state.topics.get(&path.topic).filter(|_| is_held) else { continue };
+            let name = topic.name.strip_prefix("$dlq.").unwrap_or(&topic.name);
+            let places = 0..self.topics.len();
+            let Some(place) = places.into_iter().find(|place| self.topics.get(*place).name == name) else { continue };
+            let mut groups = self.topics.get(place).groups.iter();
+            let group =
+                topic.paths.iter().find(|(_, id)| state.paths.get(id).is_some_and(|found| std::ptr::eq(found, path)));
+            let number = group.and_then(|(group, _)| groups.position(|known| known.name == **group));
+            deeds.push(match number {
+                Some(group) if name == topic.name => Deed::Purge { topic: place as u64, group: group as u64 },
+                _ => Deed::PurgeLetters { topic: place as u64, count: 10_000 },
+            });
+        }
+        for deed in deeds {
+            self.tally.reach("what cannot be read was purged");
+            self.purge(deed);
         }
     }
 

@@ -85,6 +85,7 @@ impl World {
             topic_since: BTreeMap::new(),
             is_healing: false,
             drained_looks: 0,
+            open_before: String::new(),
             failure: None,
             is_over: false,
             net: Random::of(seed, 3),
@@ -245,6 +246,9 @@ impl World {
     /// Whether everything is answered and nothing is owed: seen twice, the run is over.
     fn look_drained(&mut self) {
         let open = self.what_is_open();
+        if self.settings.mends == 0 && open == self.open_before {
+            self.purge_unreadable();
+        }
         if open.is_empty() {
             self.drained_looks += 1;
             if self.drained_looks == 2 {
@@ -259,6 +263,7 @@ impl World {
                     .fail(format!("P4, P12: healed for {} s, and not finished: {open}", DRAIN_LIMIT_US / 1_000_000));
             }
         }
+        self.open_before = open;
         self.at(self.now_us + DRAIN_LOOK_US, Event::Drained);
     }
 
