@@ -145,11 +145,15 @@ pub enum Deed {
     ResetProducer {
         /// The producer.
         producer: u64,
+        /// How it ends.
+        end: LinkEnd,
     },
     /// The connection of a consumer breaks; it resumes.
     ResetConsumer {
         /// The consumer.
         consumer: u64,
+        /// How it ends.
+        end: LinkEnd,
     },
     /// A consumer dies and comes back as another member.
     Die {
@@ -210,6 +214,17 @@ pub enum Deed {
         /// The topic.
         topic: u64,
     },
+}
+
+/// How a connection ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LinkEnd {
+    /// It breaks at once.
+    Breaks,
+    /// It breaks as soon as several frames are on their way to the node: some of them arrive.
+    BetweenFrames,
+    /// The client sends nothing more and waits for its answers; then the node closes it.
+    HalfClosed,
 }
 
 /// Something that fails.
@@ -308,6 +323,11 @@ pub enum FaultKind {
     ClockJump {
         /// To so many milliseconds after 1970.
         to_ms: u64,
+    },
+    /// The process is asked to stop, as by SIGTERM, and starts again.
+    Stop {
+        /// How long it is down.
+        down_ms: u64,
     },
     /// Bytes that were durable change or are gone.
     Rot {

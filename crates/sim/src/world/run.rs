@@ -146,13 +146,13 @@ impl World {
             Event::Turn { node, life } if self.lives(node, life) => self.turn(node),
             Event::Input { node, life, input } if self.lives(node, life) => self.give(node, input),
             Event::Journal { node, life } if self.lives(node, life) => self.journal(node, 0),
-            Event::JournalDone { node, life, ready_number } if self.lives(node, life) => {
-                self.journal_done(node, ready_number);
-            }
+            Event::JournalDone { node, life, written } if self.lives(node, life) => self.journal_done(node, written),
             Event::Segments { node, life } if self.lives(node, life) => self.segments(node),
             Event::SegmentsDone { node, life } if self.lives(node, life) => self.segments_done(node),
             Event::Read { node, life, ticket } if self.lives(node, life) => self.read(node, ticket),
             Event::Look { node, life } if self.lives(node, life) => self.look(node),
+            Event::HalfClosed { node, life, connection } if self.lives(node, life) => self.half_closed(connection),
+            Event::StopConnections { node, life } if self.lives(node, life) => self.stop_loop(node),
             Event::Scrub { node, life } if self.lives(node, life) => self.scrub(node),
             Event::Turn { .. }
             | Event::Input { .. }
@@ -162,6 +162,8 @@ impl World {
             | Event::SegmentsDone { .. }
             | Event::Read { .. }
             | Event::Look { .. }
+            | Event::HalfClosed { .. }
+            | Event::StopConnections { .. }
             | Event::Scrub { .. } => {}
             Event::Connect { client } => self.connect(client),
             Event::Arrive { connection } => self.arrive(connection),
