@@ -94,6 +94,8 @@ settings! {
     congested_bytes = 20_000;
     /// Whether what rotted and let the node start is mended at the end; if not, an operator drops what cannot be read.
     mends = 1;
+    /// Operations of clients that there must have been: what is missing at the end is published then.
+    operations = 0;
     /// How often the scrub reads on, in milliseconds; 0 for never.
     scrub_ms = 0;
 }

@@ -47,6 +47,7 @@ fn settings(seed: u64, chance: &mut Random) -> Settings {
     settings.extend_permille = *chance.pick(&[0, 40]);
     settings.work_us = *chance.pick(&[200, 2_000, 20_000]);
     settings.congested_bytes = *chance.pick(&[1_500, 5_000, 200_000]);
+    settings.operations = 2_000;
     settings.mends = u64::from(!chance.one_in(3));
     settings.scrub_ms = *chance.pick(&[0, 700, 5_000]);
     settings
