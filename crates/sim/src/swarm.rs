@@ -191,7 +191,11 @@ fn kind(which: u64, chance: &mut Random) -> FaultKind {
         0 => FaultKind::Kill { down_ms },
         1 | 2 => FaultKind::Power { down_ms, is_new_boot: chance.one_in(2) },
         3 | 4 => FaultKind::IoError { down_ms, loses_power: chance.one_in(2) },
-        5 => FaultKind::ShortWrite { bytes: chance.below(20) * 512, down_ms, loses_power: chance.one_in(2) },
+        5 => {
+            // To the byte, and often within the first sector, where header and mark stand.
+            let most = *chance.pick(&[200, 10_240]);
+            FaultKind::ShortWrite { bytes: chance.below(most), down_ms, loses_power: chance.one_in(2) }
+        }
         6 => FaultKind::DiskFull { room_bytes: chance.below(40_000), ms: chance.between(100, 4000) },
         7 => FaultKind::SlowSync { us: *chance.pick(&[20_000, 300_000, 2_500_000]), ms: chance.between(100, 3000) },
         8 => FaultKind::Stop { down_ms },

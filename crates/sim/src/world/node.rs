@@ -163,7 +163,7 @@ impl Machine {
             FaultKind::Kill { .. } | FaultKind::Power { .. } => self.disk.crash_at(operation),
             FaultKind::IoError { .. } => self.disk.fail_at(operation),
             FaultKind::ShortWrite { bytes, .. } => {
-                self.disk.short_write_at(operation, usize::try_from(bytes).unwrap_or(usize::MAX));
+                self.disk.short_write_before_last_sector_at(operation, usize::try_from(bytes).unwrap_or(usize::MAX));
             }
             FaultKind::DiskFull { .. }
             | FaultKind::SlowSync { .. }

@@ -69,12 +69,13 @@ impl World {
             return false;
         }
         let path = machine.damages[found].path.clone();
-        let (mut named, left) =
+        let (named, left) =
             std::mem::take(&mut machine.damages).into_iter().partition::<Vec<_>, _>(|damage| damage.path == path);
         machine.damages = left;
         // One upon the other: the last goes first.
-        named.reverse();
-        named.retain(|damage| damage.mend(&machine.disk));
+        let (named, unmended): (Vec<_>, Vec<_>) =
+            named.into_iter().rev().partition(|damage| damage.mend(&machine.disk));
+        machine.damages.extend(unmended.into_iter().rev().filter(|damage| matches!(damage.harm, Harm::Bit { .. })));
         if named.is_empty() {
             self.fail(format!("P11: {} was changed before it was refused: {error}", path.display()));
         }
@@ -359,7 +360,7 @@ pub(crate) const NEWEST: u64 = FILES_MAX;
 const NEWEST_BYTES: u64 = 4096;
 const AROUND_BYTES: u64 = 16;
 /// Bytes near by that may be others than when a bit rotted.
-const OTHERS_MAX: usize = 6;
+const OTHERS_MAX: usize = 12;
 const SECTOR_BYTES: u64 = 512;
 /// Read by the scrub at once, as in the server.
 const SCRUB_STEP_BYTES: u64 = 256 << 10;
