@@ -92,6 +92,12 @@ settings! {
     work_us = 3_000;
     /// Bytes that may wait for a slow reader before it gets nothing more.
     congested_bytes = 20_000;
+    /// Whether what rotted and let the node start is mended at the end; if not, an operator drops what cannot be read.
+    mends = 1;
+    /// Operations of clients that there must have been: what is missing at the end is published then.
+    operations = 0;
+    /// How often the scrub reads on, in milliseconds; 0 for never.
+    scrub_ms = 0;
 }
 
 /// All that is to happen.
@@ -141,11 +147,15 @@ pub enum Deed {
     ResetProducer {
         /// The producer.
         producer: u64,
+        /// How it ends.
+        end: LinkEnd,
     },
     /// The connection of a consumer breaks; it resumes.
     ResetConsumer {
         /// The consumer.
         consumer: u64,
+        /// How it ends.
+        end: LinkEnd,
     },
     /// A consumer dies and comes back as another member.
     Die {
@@ -206,6 +216,17 @@ pub enum Deed {
         /// The topic.
         topic: u64,
     },
+}
+
+/// How a connection ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LinkEnd {
+    /// It breaks at once.
+    Breaks,
+    /// It breaks as soon as several frames are on their way to the node: some of them arrive.
+    BetweenFrames,
+    /// The client sends nothing more and waits for its answers; then the node closes it.
+    HalfClosed,
 }
 
 /// Something that fails.
@@ -305,4 +326,48 @@ pub enum FaultKind {
         /// To so many milliseconds after 1970.
         to_ms: u64,
     },
+    /// The process is asked to stop, as by SIGTERM, and starts again.
+    Stop {
+        /// How long it is down.
+        down_ms: u64,
+    },
+    /// Bytes that were durable change or are gone.
+    Rot {
+        /// Of what.
+        part: Part,
+        /// How.
+        way: Way,
+        /// Where: what number of all places there are, counted around.
+        place: u64,
+        /// For how long the process is down meanwhile; 0 if it goes on, as it can with a flipped bit outside of the journal.
+        down_ms: u64,
+    },
+}
+
+/// What of a node's data rots.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Part {
+    /// A journal file.
+    Journal,
+    /// A segment.
+    Segment,
+    /// The index of a segment.
+    Index,
+    /// A ledger file.
+    Ledger,
+    /// A checkpoint.
+    Checkpoint,
+    /// The identity file.
+    Identity,
+}
+
+/// How bytes rot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Way {
+    /// One bit is another.
+    Flip,
+    /// The file ends early.
+    Cut,
+    /// The file is as it was some time before.
+    Old,
 }

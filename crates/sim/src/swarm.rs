@@ -1,16 +1,20 @@
 //! Plans drawn from a seed: each seed has its own world, clients, faults and rates, sometimes no fault at all.
 
-use crate::plan::{Anchor, Deed, Fault, FaultKind, Plan, Settings, Site, Step};
+use crate::plan::{Anchor, Deed, Fault, FaultKind, LinkEnd, Part, Plan, Settings, Site, Step, Way};
 use crate::random::Random;
+use crate::world::NEWEST;
 
 /// The plan of a seed.
 #[must_use]
 pub fn draw(seed: u64) -> Plan {
     let mut chance = Random::of(seed, 0);
-    let settings = settings(seed, &mut chance);
+    let mut settings = settings(seed, &mut chance);
     let mut steps = steps(&settings, &mut chance);
     steps.sort_by_key(|step| step.at_us);
     let faults = faults(&settings, &mut chance);
+    if faults.len() as u64 >= STORM {
+        (settings.nack_permille, settings.dead_permille) = (150, 80);
+    }
     Plan { settings, steps, faults }
 }
 
@@ -42,14 +46,17 @@ fn settings(seed: u64, chance: &mut Random) -> Settings {
     settings.twice_permille = *chance.pick(&[0, 30]);
     settings.extend_permille = *chance.pick(&[0, 40]);
     settings.work_us = *chance.pick(&[200, 2_000, 20_000]);
-    settings.congested_bytes = *chance.pick(&[5_000, 20_000, 200_000]);
+    settings.congested_bytes = *chance.pick(&[1_500, 5_000, 200_000]);
+    settings.operations = 2_000;
+    settings.mends = u64::from(!chance.one_in(3));
+    settings.scrub_ms = *chance.pick(&[0, 700, 5_000]);
     settings
 }
 
 fn steps(settings: &Settings, chance: &mut Random) -> Vec<Step> {
     let end_us = settings.work_ms * 1000;
     let mut steps = Vec::new();
-    let messages = chance.between(900, 1600);
+    let messages = chance.between(1000, 1500);
     let has_delays = chance.one_in(3);
     let has_lives = chance.one_in(4);
     let keys = *chance.pick(&[0, 3, 20, 200]);
@@ -74,11 +81,11 @@ fn steps(settings: &Settings, chance: &mut Random) -> Vec<Step> {
         let consumer = chance.below(consumers);
         let producer = chance.below(settings.producers);
         let what = match chance.below(10) {
-            0..2 => Deed::ResetProducer { producer },
-            2..5 => Deed::ResetConsumer { consumer },
+            0..2 => Deed::ResetProducer { producer, end: link_end(chance) },
+            2..5 => Deed::ResetConsumer { consumer, end: link_end(chance) },
             5 => Deed::Die { consumer },
             6 => Deed::Leave { consumer },
-            7..9 => Deed::Stall { consumer, ms: chance.between(100, 5000) },
+            7..9 => Deed::Stall { consumer, ms: chance.between(500, 8000) },
             _ => Deed::Repeat { producer },
         };
         steps.push(Step { at_us: chance.between(100_000, end_us), what });
@@ -102,32 +109,66 @@ fn steps(settings: &Settings, chance: &mut Random) -> Vec<Step> {
     steps
 }
 
+fn link_end(chance: &mut Random) -> LinkEnd {
+    *chance.pick(&[LinkEnd::Breaks, LinkEnd::BetweenFrames, LinkEnd::HalfClosed])
+}
+
 fn faults(settings: &Settings, chance: &mut Random) -> Vec<Fault> {
     let end_us = settings.work_ms * 1000;
-    let count = *chance.pick(&[0, 1, 4, 12]);
+    // Some lives are quiet, some are long with few faults, and in some the node hardly ever comes to rest.
+    let count = *chance.pick(&[0, 1, 3, 12, 12, 30, 30, 60]);
+    let mut all = rots(end_us, chance);
     // Each seed leaves some kinds out, but not all of them.
     let drawn = chance.next();
     let has = |kinds: u64, which: u64| kinds >> which & 3 != 3;
     let kinds = if (0..KINDS).any(|which| has(drawn, which)) { drawn } else { 0 };
-    (0..count)
-        .map(|_| {
-            let kind = loop {
-                let which = chance.below(KINDS);
-                if has(kinds, which) {
-                    break kind(which, chance);
-                }
+    all.extend((0..count).map(|_| {
+        let kind = loop {
+            let which = chance.below(KINDS);
+            if has(kinds, which) {
+                break kind(which, chance);
+            }
+        };
+        let strikes_disk = matches!(
+            kind,
+            FaultKind::Kill { .. } | FaultKind::Power { .. } | FaultKind::IoError { .. } | FaultKind::ShortWrite { .. }
+        );
+        let anchor =
+            if strikes_disk && chance.one_in(2) { nth(chance) } else { Anchor::At(chance.between(50_000, end_us)) };
+        Fault { node: 1, anchor, kind }
+    }));
+    all
+}
+
+/// What rots. Most worlds are spared, so that what others meet is not only rot.
+fn rots(end_us: u64, chance: &mut Random) -> Vec<Fault> {
+    let count = *chance.pick(&[0, 0, 1, 3, 8, STORM]);
+    let rot = |chance: &mut Random| {
+        if count == STORM {
+            // So much of what was just written that also what is copied cannot be read.
+            return FaultKind::Rot {
+                part: Part::Segment,
+                way: Way::Flip,
+                place: chance.next() >> 8 | NEWEST,
+                down_ms: 0,
             };
-            let strikes_disk = matches!(
-                kind,
-                FaultKind::Kill { .. }
-                    | FaultKind::Power { .. }
-                    | FaultKind::IoError { .. }
-                    | FaultKind::ShortWrite { .. }
-            );
-            let anchor =
-                if strikes_disk && chance.one_in(2) { nth(chance) } else { Anchor::At(chance.between(50_000, end_us)) };
-            Fault { node: 1, anchor, kind }
-        })
+        }
+        let part = *chance.pick(&[
+            Part::Journal,
+            Part::Segment,
+            Part::Segment,
+            Part::Segment,
+            Part::Index,
+            Part::Ledger,
+            Part::Checkpoint,
+            Part::Identity,
+        ]);
+        let way = *chance.pick(&[Way::Flip, Way::Flip, Way::Cut, Way::Old]);
+        let down_ms = *chance.pick(&[0, 1, 30]);
+        FaultKind::Rot { part, way, place: chance.next() >> 8, down_ms }
+    };
+    (0..count)
+        .map(|_| Fault { node: 1, anchor: Anchor::At(chance.between(500_000, end_us)), kind: rot(chance) })
         .collect()
 }
 
@@ -139,25 +180,34 @@ fn nth(chance: &mut Random) -> Anchor {
         7 => (Site::Release, 10, 12),
         _ => (Site::Recovery, 5, 60),
     };
+    // Early ones are reached in every life.
+    let most = chance.between(1, most);
     Anchor::Nth { site, number: chance.between(1, most), operation: chance.below(operations) }
 }
 
 fn kind(which: u64, chance: &mut Random) -> FaultKind {
-    let down_ms = *chance.pick(&[1, 30, 400, 6_000]);
+    let down_ms = *chance.pick(&[1, 1, 5, 30, 30, 100, 400, 6_000]);
     match which {
         0 => FaultKind::Kill { down_ms },
         1 | 2 => FaultKind::Power { down_ms, is_new_boot: chance.one_in(2) },
         3 | 4 => FaultKind::IoError { down_ms, loses_power: chance.one_in(2) },
-        5 => FaultKind::ShortWrite { bytes: chance.below(20) * 512, down_ms, loses_power: chance.one_in(2) },
+        5 => {
+            // To the byte, and often within the first sector, where header and mark stand.
+            let most = *chance.pick(&[200, 10_240]);
+            FaultKind::ShortWrite { bytes: chance.below(most), down_ms, loses_power: chance.one_in(2) }
+        }
         6 => FaultKind::DiskFull { room_bytes: chance.below(40_000), ms: chance.between(100, 4000) },
         7 => FaultKind::SlowSync { us: *chance.pick(&[20_000, 300_000, 2_500_000]), ms: chance.between(100, 3000) },
-        8 => FaultKind::Pause { ms: chance.between(50, 6000) },
+        8 => FaultKind::Stop { down_ms },
+        9 => FaultKind::Pause { ms: chance.between(50, 6000) },
         _ => FaultKind::ClockJump { to_ms: chance.between(1, 2_000_000_000_000) },
     }
 }
 
+/// So much rots in one life that hardly anything is spared.
+const STORM: u64 = 100;
 /// So many are what [`kind`] tells apart.
-const KINDS: u64 = 10;
+const KINDS: u64 = 11;
 
 #[cfg(test)]
 mod tests {

@@ -3,6 +3,8 @@
 //!
 //! `MORTARMQ_SIM_SEEDS=100..200` plays others.
 
+use std::path::Path;
+
 use mortarmq_sim::{Keep, RARE_STATES, Tally, draw, play};
 
 #[test]
@@ -32,6 +34,23 @@ fn one_seed_always_does_the_same() {
         assert_eq!((one.digest, one.events), (other.digest, other.events), "seed {seed}");
         assert_ne!(one.digest, play(&draw(seed + 1), Keep::default()).digest);
     }
+}
+
+/// Goal: a seed does the same in every build, so that what one found can be played again by anyone. Method: the digests of some
+/// seeds stand in `digests.txt`, and every build has to come to them: with and without optimisation, here and elsewhere.
+///
+/// Whatever changes what happens in a world changes them. `MORTARMQ_RENEW_DIGESTS=1 cargo test -p mortarmq-sim --test seeds
+/// every_build` writes them anew; then the same test is run with `--release`.
+#[test]
+fn one_seed_does_the_same_in_every_build() {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/digests.txt");
+    let digest = |seed: u64| format!("{seed} {:016x}\n", play(&draw(seed), Keep::default()).digest);
+    let found: String = (1..=4).map(digest).collect();
+    if std::env::var_os("MORTARMQ_RENEW_DIGESTS").is_some() {
+        std::fs::write(&file, &found).expect("the source is there");
+    }
+    let expected = std::fs::read_to_string(&file).expect("it is there");
+    assert_eq!(found, expected, "if more than the build has changed: MORTARMQ_RENEW_DIGESTS=1 renews them");
 }
 
 fn seeds() -> std::ops::Range<u64> {

@@ -54,13 +54,13 @@ impl World {
                 self.publish(place(producer), count, key, Times { delay_ms, ttl_ms }, is_batch);
             }
             Deed::Repeat { producer } => self.repeat(place(producer)),
-            Deed::ResetProducer { producer } => {
+            Deed::ResetProducer { producer, end } => {
                 let connection = self.producers.get(place(producer)).and_then(|found| found.connection());
-                connection.into_iter().for_each(|connection| self.break_link(connection));
+                connection.into_iter().for_each(|connection| self.end_link(connection, end));
             }
-            Deed::ResetConsumer { consumer } => {
+            Deed::ResetConsumer { consumer, end } => {
                 let connection = self.consumers.get(place(consumer)).and_then(|found| found.connection());
-                connection.into_iter().for_each(|connection| self.break_link(connection));
+                connection.into_iter().for_each(|connection| self.end_link(connection, end));
             }
             Deed::Die { consumer } => self.die(place(consumer)),
             Deed::Leave { consumer } => self.leave(place(consumer)),
@@ -82,6 +82,13 @@ impl World {
                 self.next_act();
             }
         }
+    }
+
+    /// The operator does one thing more, though work is over.
+    pub(crate) fn purge(&mut self, deed: Deed) {
+        self.operator.is_done = false;
+        self.operator.queue.push_back(deed);
+        self.next_act();
     }
 
     fn ask(&mut self, input: impl FnOnce(u64) -> Input) -> u64 {

@@ -1,6 +1,8 @@
 //! The threads that work with the disk: journal writer, segment writer, reads and the disk watch, each a step at a moment.
 //! How a step is taken is the node's (`mortarmq_node::drive`), as in the server.
 
+use std::time::Duration;
+
 use bytes::BytesMut;
 use mortarmq_node::ReadResult;
 use mortarmq_node::drive::{Checkpointed, Flushed, chain, read};
@@ -55,7 +57,8 @@ impl World {
                 match process.journal.append(&batch) {
                     Ok(None) => {
                         self.trace.note(self.now_us, "journal written", &[node as u64, number, ready_number]);
-                        let done = Event::JournalDone { node, life, ready_number: Some(ready_number) };
+                        let written = Some((ready_number, Duration::from_micros(told_after_us.max(1))));
+                        let done = Event::JournalDone { node, life, written };
                         self.at(self.now_us + told_after_us, done);
                     }
                     Ok(Some(_)) => {
@@ -69,7 +72,7 @@ impl World {
             }
             JournalJob::Release { log_index, keep_bytes, frees_spares } => {
                 self.release(node, log_index, keep_bytes, frees_spares);
-                let done = Event::JournalDone { node, life, ready_number: None };
+                let done = Event::JournalDone { node, life, written: None };
                 self.at(self.now_us + told_after_us, done);
             }
         }
@@ -86,13 +89,14 @@ impl World {
     }
 
     /// The journal thread is done with a job.
-    pub(crate) fn journal_done(&mut self, node: usize, ready_number: Option<u64>) {
+    pub(crate) fn journal_done(&mut self, node: usize, written: Option<(u64, Duration)>) {
         let Some(process) = &mut self.nodes[node].process else { return };
         process.journal_state = JournalState::Idle;
-        if let Some(ready_number) = ready_number {
-            self.give(node, Input::JournalWritten { ready_number });
+        if let Some((ready_number, took)) = written {
+            self.give(node, Input::JournalWritten { ready_number, took });
         }
         self.poke_journal(node);
+        self.end_if_stopped(node);
     }
 
     /// Lets the segment writer begin, if it has something to do.
@@ -194,14 +198,13 @@ impl World {
         Ok(())
     }
 
-    /// No fault of a run rots what was written, so every copy finds its source.
+    /// Every copy finds its source, unless it rotted.
     fn expect_readable(&mut self, node: usize) {
         let Some(process) = &mut self.nodes[node].process else { return };
-        let unreadable = process.segments.take_unreadable();
-        if let Some(copy) = unreadable.first()
-            && self.nodes[node].struck().is_none()
-        {
-            self.fail(format!("a copy's source {:?} cannot be read: {}", copy.from, copy.reason));
+        for copy in process.segments.take_unreadable() {
+            if self.nodes[node].struck().is_none() {
+                self.letter_lost_its_value(node, copy.from, &copy.reason);
+            }
         }
     }
 
@@ -216,6 +219,7 @@ impl World {
             self.at(self.now_us + FULL_PAUSE_US, Event::Segments { node, life });
         }
         self.poke_segments(node);
+        self.end_if_stopped(node);
     }
 
     /// A read is carried out.
@@ -227,7 +231,10 @@ impl World {
             if self.nodes[node].struck().is_some() {
                 return self.after_disk(node);
             }
-            return self.fail(format!("P11: a read failed on a disk that is whole: {reason}: {job:?}"));
+            if !self.is_rotten(node, reason) {
+                return self.fail(format!("P11: a read failed on a disk that is whole: {reason}: {job:?}"));
+            }
+            self.tally.reach("a read met rot");
         }
         self.tally.reach("read from disk");
         self.give(node, Input::ReadDone { ticket, result });
@@ -244,6 +251,7 @@ impl World {
             // The reserve could not grow: the next look tries again.
             self.nodes[node].armed = None;
         }
+        self.keep_former(node);
         self.at(self.now_us + LOOK_EVERY_US, Event::Look { node, life });
         self.after_disk(node);
     }
@@ -265,7 +273,9 @@ impl World {
             | FaultKind::DiskFull { .. }
             | FaultKind::SlowSync { .. }
             | FaultKind::Pause { .. }
-            | FaultKind::ClockJump { .. } => self.disk_failed(node, "a fault struck"),
+            | FaultKind::ClockJump { .. }
+            | FaultKind::Rot { .. }
+            | FaultKind::Stop { .. } => self.disk_failed(node, "a fault struck"),
         }
     }
 

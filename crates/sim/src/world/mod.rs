@@ -8,8 +8,10 @@ mod event;
 mod faults;
 mod link;
 mod node;
+mod rot;
 mod run;
 mod samples;
+mod stop;
 mod turn;
 
 use std::collections::{BTreeMap, BinaryHeap};
@@ -19,6 +21,7 @@ use mortarmq_types::{ConnectionId, TopicIncarnation};
 pub(crate) use event::{Client, Event, Input, ToClient};
 pub(crate) use link::Link;
 pub(crate) use node::{Machine, MachineClock};
+pub(crate) use rot::NEWEST;
 pub(crate) use samples::Samples;
 
 use crate::clients::consumer::Consumer;
@@ -51,11 +54,17 @@ pub(crate) struct World {
     pub(crate) last_message: u64,
     /// The topic of each dead-letter topic that a consumer found.
     pub(crate) letters: BTreeMap<TopicIncarnation, TopicIncarnation>,
+    /// The messages of dead letters that were made without their value, by place.
+    pub(crate) lost_values: BTreeMap<(TopicIncarnation, u16, u64), String>,
+    /// Whether files are to become what they were.
+    keeps_former: bool,
     /// Since when clients know of an incarnation.
     pub(crate) topic_since: BTreeMap<TopicIncarnation, u64>,
     /// Whether work is over: nothing fails, and everything is to be finished.
     pub(crate) is_healing: bool,
     pub(crate) drained_looks: u64,
+    /// What was open at the look before.
+    open_before: String,
     pub(crate) failure: Option<String>,
     pub(crate) is_over: bool,
     /// Chance of ways and reactions.

@@ -1,15 +1,16 @@
 //! A node of the world: its disk and clock, which outlive it, and the process, which does not.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex};
 
-use mortarmq_node::drive::{JournalKeeper, Room, SegmentKeeper, Waiting};
+use mortarmq_node::drive::{JournalKeeper, Room, SegmentKeeper, Turns, Waiting};
 use mortarmq_node::{DiskState, Node, Now, ReadJob};
 use mortarmq_shard::Image;
-use mortarmq_storage::{CheckpointMeta, JournalBatch, MemoryDisk, SegmentReader};
-use mortarmq_types::{CommitIndex, ConnectionId, MonotonicTime, Position, WallTime};
+use mortarmq_storage::{CheckpointMeta, JournalBatch, MemoryDisk, Scrub, SegmentReader};
+use mortarmq_types::{CommitIndex, MonotonicTime, Position, WallTime};
 
 use super::event::Input;
+use super::rot::Damage;
 use crate::plan::{Fault, FaultKind, Site};
 
 /// A machine with a disk, and perhaps a node on it.
@@ -35,6 +36,10 @@ pub(crate) struct Machine {
     pub(crate) is_healed: bool,
     /// Whether the disk is full on purpose.
     pub(crate) is_full: bool,
+    /// What rotted and may still matter.
+    pub(crate) damages: Vec<Damage>,
+    /// The disk as it was some time before, if files are to become what they were.
+    pub(crate) former: Option<MemoryDisk>,
 }
 
 /// A fault that strikes at an operation of the disk.
@@ -76,17 +81,21 @@ pub(crate) struct Process {
     pub(crate) room: Arc<Room>,
     pub(crate) room_news: Arc<Mutex<Vec<DiskState>>>,
     pub(crate) inbox: VecDeque<Input>,
-    pub(crate) next_tick: MonotonicTime,
+    pub(crate) turns: Turns,
     pub(crate) turn_at_us: Option<u64>,
     pub(crate) journal_jobs: VecDeque<JournalJob>,
     pub(crate) journal_state: JournalState,
     pub(crate) segment_jobs: VecDeque<SegmentJob>,
     pub(crate) segments_state: SegmentsState,
     pub(crate) reads: BTreeMap<u64, ReadJob>,
-    pub(crate) congested: BTreeSet<ConnectionId>,
+    /// Whether it is asked to stop: nobody may connect any more.
+    pub(crate) stopping: Option<Stopping>,
+    /// Whether the loop has ended and only the threads behind it go on.
+    pub(crate) is_loop_over: bool,
     /// Commands applied when everything was last checked.
     pub(crate) checked_at: CommitIndex,
     pub(crate) was_ready: bool,
+    pub(crate) scrub: Scrub,
 }
 
 /// One thing for the journal to do, as in the server.
@@ -109,6 +118,14 @@ pub(crate) enum JournalState {
 pub(crate) enum SegmentJob {
     Work { ticket: u64, work: Vec<mortarmq_node::SegmentWork> },
     Checkpoint { meta: CheckpointMeta, image: Box<Image> },
+}
+
+/// How a process is stopped.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Stopping {
+    pub(crate) down_ms: u64,
+    /// Whether the loop was told: its connections are closed, or took too long.
+    pub(crate) is_loop_told: bool,
 }
 
 /// What the segment writer is about.
@@ -146,12 +163,14 @@ impl Machine {
             FaultKind::Kill { .. } | FaultKind::Power { .. } => self.disk.crash_at(operation),
             FaultKind::IoError { .. } => self.disk.fail_at(operation),
             FaultKind::ShortWrite { bytes, .. } => {
-                self.disk.short_write_at(operation, usize::try_from(bytes).unwrap_or(usize::MAX));
+                self.disk.short_write_before_last_sector_at(operation, usize::try_from(bytes).unwrap_or(usize::MAX));
             }
             FaultKind::DiskFull { .. }
             | FaultKind::SlowSync { .. }
             | FaultKind::Pause { .. }
-            | FaultKind::ClockJump { .. } => return,
+            | FaultKind::ClockJump { .. }
+            | FaultKind::Rot { .. }
+            | FaultKind::Stop { .. } => return,
         }
         self.armed = Some(Armed { operation, kind, site });
     }

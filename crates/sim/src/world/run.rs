@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BinaryHeap};
 
+use mortarmq_shard::Times;
 use mortarmq_storage::MemoryDisk;
 use mortarmq_types::{ConnectionId, Position};
 
@@ -11,7 +12,7 @@ use crate::clients::consumer::Consumer;
 use crate::clients::operator::Operator;
 use crate::clients::producer::Producer;
 use crate::history::Histories;
-use crate::plan::{Anchor, Plan, Settings};
+use crate::plan::{Anchor, FaultKind, Plan, Settings, Way};
 use crate::random::Random;
 use crate::tally::Tally;
 use crate::topics::Topics;
@@ -56,6 +57,8 @@ impl World {
             told: Position::default(),
             is_healed: false,
             is_full: false,
+            damages: Vec::new(),
+            former: None,
         };
         let consumers = consumers(&topics, &settings);
         let producers = (0..usize::try_from(settings.producers).expect("few"))
@@ -78,9 +81,12 @@ impl World {
             tally: Tally::default(),
             last_message: 0,
             letters: BTreeMap::new(),
+            lost_values: BTreeMap::new(),
+            keeps_former: plan.faults.iter().any(|fault| matches!(fault.kind, FaultKind::Rot { way: Way::Old, .. })),
             topic_since: BTreeMap::new(),
             is_healing: false,
             drained_looks: 0,
+            open_before: String::new(),
             failure: None,
             is_over: false,
             net: Random::of(seed, 3),
@@ -141,13 +147,14 @@ impl World {
             Event::Turn { node, life } if self.lives(node, life) => self.turn(node),
             Event::Input { node, life, input } if self.lives(node, life) => self.give(node, input),
             Event::Journal { node, life } if self.lives(node, life) => self.journal(node, 0),
-            Event::JournalDone { node, life, ready_number } if self.lives(node, life) => {
-                self.journal_done(node, ready_number);
-            }
+            Event::JournalDone { node, life, written } if self.lives(node, life) => self.journal_done(node, written),
             Event::Segments { node, life } if self.lives(node, life) => self.segments(node),
             Event::SegmentsDone { node, life } if self.lives(node, life) => self.segments_done(node),
             Event::Read { node, life, ticket } if self.lives(node, life) => self.read(node, ticket),
             Event::Look { node, life } if self.lives(node, life) => self.look(node),
+            Event::HalfClosed { node, life, connection } if self.lives(node, life) => self.half_closed(connection),
+            Event::StopConnections { node, life } if self.lives(node, life) => self.stop_loop(node),
+            Event::Scrub { node, life } if self.lives(node, life) => self.scrub(node),
             Event::Turn { .. }
             | Event::Input { .. }
             | Event::Journal { .. }
@@ -155,7 +162,10 @@ impl World {
             | Event::Segments { .. }
             | Event::SegmentsDone { .. }
             | Event::Read { .. }
-            | Event::Look { .. } => {}
+            | Event::Look { .. }
+            | Event::HalfClosed { .. }
+            | Event::StopConnections { .. }
+            | Event::Scrub { .. } => {}
             Event::Connect { client } => self.connect(client),
             Event::Arrive { connection } => self.arrive(connection),
             Event::Pump { connection } => self.pump(connection),
@@ -232,13 +242,22 @@ impl World {
             }
         }
         self.operator.is_done = true;
+        self.mend_at_the_end();
         self.at(self.now_us + DRAIN_LOOK_US, Event::Drained);
     }
 
     /// Whether everything is answered and nothing is owed: seen twice, the run is over.
     fn look_drained(&mut self) {
         let open = self.what_is_open();
-        if open.is_empty() {
+        if self.settings.mends == 0 && open == self.open_before {
+            self.purge_unreadable();
+        }
+        if open.is_empty() && self.tally.operations < self.settings.operations {
+            // A message is an operation at least of one who publishes it, one who gets it and one who settles it.
+            let each = (self.settings.operations - self.tally.operations) / 3 / self.producers.len() as u64 + 1;
+            (0..self.producers.len()).for_each(|number| self.publish(number, each, 0, Times::default(), false));
+            self.drained_looks = 0;
+        } else if open.is_empty() {
             self.drained_looks += 1;
             if self.drained_looks == 2 {
                 self.scrape_end();
@@ -252,6 +271,7 @@ impl World {
                     .fail(format!("P4, P12: healed for {} s, and not finished: {open}", DRAIN_LIMIT_US / 1_000_000));
             }
         }
+        self.open_before = open;
         self.at(self.now_us + DRAIN_LOOK_US, Event::Drained);
     }
 

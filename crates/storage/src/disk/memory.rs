@@ -39,7 +39,7 @@ struct State {
     crash_at: Option<u64>,
     fail_at: BTreeSet<u64>,
     /// Operations that write so many bytes and then fail.
-    short_at: BTreeMap<u64, usize>,
+    short_at: BTreeMap<u64, ShortWrite>,
     sync_latency: Duration,
     full: bool,
     capacity_bytes: Option<u64>,
@@ -75,6 +75,23 @@ enum NameChange {
     Rename(String, String, Node),
 }
 
+/// How far a write comes that ends early.
+#[derive(Clone, Copy)]
+struct ShortWrite {
+    bytes: usize,
+    /// Whether it never ends within the last sector of what is to be written.
+    spares_last_sector: bool,
+}
+
+impl ShortWrite {
+    /// How many bytes of a write of so many at an offset.
+    fn of(self, offset: usize, bytes: usize) -> usize {
+        let last = ((offset + bytes).saturating_sub(1) / SECTOR_BYTES * SECTOR_BYTES).saturating_sub(offset);
+        let written = self.bytes.min(bytes);
+        if self.spares_last_sector && written > last { last } else { written }
+    }
+}
+
 /// What becomes of a numbered operation.
 enum Fate {
     /// It is carried out.
@@ -82,7 +99,7 @@ enum Fate {
     /// It fails and all later ones work.
     Failed,
     /// As `Failed`, but a write writes so many bytes first.
-    Short(usize),
+    Short(ShortWrite),
     /// The power goes while it runs; the generator says how far it came.
     PowerLost(Random),
 }
@@ -364,7 +381,7 @@ impl DiskFile for MemoryFile {
             }
             Fate::Failed => Err(failed_once()),
             Fate::Short(written) => {
-                let bytes = bytes[..written.min(bytes.len())].to_vec();
+                let bytes = bytes[..written.of(offset, bytes.len())].to_vec();
                 lock(&self.image).change(Change::Write { offset, bytes });
                 Err(failed_once())
             }

@@ -187,11 +187,11 @@ fn mark_bytes(generation: u64, batch: u64, sector: u32) -> [u8; MARK_BYTES] {
     mark
 }
 
-/// Whether the first sector of the batch at `place` may be what a write left that ended within it: it begins as that
-/// sector does, and goes on with what stood there before.
-pub(super) fn is_begun(sector: &[u8], place: &Place) -> bool {
-    // One Place is written once, so its sector number was checked when room was made for it.
-    let number = (place.offset / SECTOR_BYTES as u64) as u32;
+/// Whether the sector at `offset` may be what a write of the batch at `place` left that ended within it: it begins as that
+/// batch's does there, and goes on with what stood there before.
+pub(super) fn is_begun(sector: &[u8], place: &Place, offset: u64) -> bool {
+    // Files are at most 2^40 bytes (MAX_FILE_BYTES), so a sector's number fits.
+    let number = (offset / SECTOR_BYTES as u64) as u32;
     let mark = mark_bytes(place.generations.present, place.batch, number);
     let written = mark.iter().zip(sector).take_while(|(expected, found)| expected == found).count();
     let is_as_before = place.generations.reused > 0 || sector[written..].iter().all(|byte| *byte == 0);
@@ -429,6 +429,12 @@ impl BatchHeader {
     /// How many bytes the batch takes on disk; nothing if its length makes no sense.
     pub(super) fn disk_bytes(&self) -> Option<u64> {
         disk_bytes(self.payload_bytes).filter(|_| self.payload_bytes >= BATCH_HEADER_BYTES as u64)
+    }
+
+    /// Whether it is the header of a batch in an earlier use of the file, which then stood at the same place.
+    pub(super) fn is_of_earlier_use(&self, expected: &Place) -> bool {
+        let found = &self.place;
+        found.file < expected.file && (found.shard, found.offset) == (expected.shard, expected.offset)
     }
 
     /// What makes this batch another than the one that belongs here, if anything.

@@ -7,7 +7,9 @@
 //!
 //! A device writes a sector whole or not at all, but a write call may end within one, and the process then ends. So a
 //! first sector that begins as it should and makes no sense is torn too if no other sector of the batch arrived. A batch
-//! that was acknowledged has at least seven more, so damage to one sector is never taken for that.
+//! that was acknowledged has at least seven more, so damage to one sector is never taken for that. A write that ends within
+//! the last sector of a batch leaves none that shows an older generation: that cannot be told from damage, and is refused
+//! (`docs/decisions/011-a-write-that-ends-within-a-sector.md`).
 
 use std::path::Path;
 
@@ -65,6 +67,10 @@ pub(super) fn judge(
                     format!("batch {} is missing or damaged, yet batch {batch} was written behind it", place.batch);
                 return rotten(place.offset, what);
             }
+            // The write ended here, and what it wrote before did not arrive.
+            Mark::Foreign if claimed_end.is_none() && is_begun(sector, place, offset) => {
+                own_end = offset + SECTOR_BYTES as u64;
+            }
             Mark::Foreign => last_foreign = Some(offset),
         }
         offset += SECTOR_BYTES as u64;
@@ -99,7 +105,7 @@ enum First {
 /// Whether a write may have ended within the first sector of the batch at `place`: none behind it was ever written.
 fn is_only_begun(window: &mut Window, path: &Path, place: &Place) -> Result<bool, JournalError> {
     let first = window.read(place.offset, SECTOR_BYTES).map_err(JournalError::unreadable(path, place.offset))?;
-    if !is_begun(first, place) {
+    if !is_begun(first, place, place.offset) {
         return Ok(false);
     }
     let mut offset = place.offset + SECTOR_BYTES as u64;
@@ -133,6 +139,10 @@ fn first_sector(window: &mut Window, path: &Path, place: &Place) -> Result<First
             return Ok(First::Damaged(format!("the header of batch {} fails its checksum", place.batch)));
         }
     };
+    if header.is_of_earlier_use(place) {
+        // The mark is new, what follows is not.
+        return Ok(First::Damaged(format!("the header of batch {} is that of an older one", place.batch)));
+    }
     if let Some(what) = header.misplaced(place) {
         return rotten(what.to_owned());
     }

@@ -7,13 +7,19 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use super::super::image::Image;
-use super::{MemoryDisk, Node, State, lock, normal};
+use super::{MemoryDisk, Node, ShortWrite, State, lock, normal};
 
 impl MemoryDisk {
     /// Makes the write of this number write only so many of its bytes and then fail, as a device does that gives up in
     /// the midst. Another operation of this number fails as by [`MemoryDisk::fail_at`].
     pub fn short_write_at(&self, operation: u64, bytes: usize) {
-        self.lock().short_at.insert(operation, bytes);
+        self.lock().short_at.insert(operation, ShortWrite { bytes, spares_last_sector: false });
+    }
+
+    /// As [`MemoryDisk::short_write_at`], but what would end within the last sector of the write ends before it: of a journal
+    /// batch that cannot be told from damage (`docs/decisions/011-a-write-that-ends-within-a-sector.md`).
+    pub fn short_write_before_last_sector_at(&self, operation: u64, bytes: usize) {
+        self.lock().short_at.insert(operation, ShortWrite { bytes, spares_last_sector: true });
     }
 
     /// Makes every read of a file fail that touches one of these bytes, until the next call for the file; an empty range
@@ -36,6 +42,23 @@ impl MemoryDisk {
         let image = self.image(path)?;
         let flipped = usize::try_from(offset).is_ok_and(|offset| lock(&image).flip(offset, 1 << (bit % 8)));
         if flipped { Ok(()) } else { Err(io::ErrorKind::UnexpectedEof.into()) }
+    }
+
+    /// What a file holds, as a reader sees it.
+    ///
+    /// # Errors
+    /// `NotFound` without the file.
+    pub fn contents(&self, path: &Path) -> io::Result<Vec<u8>> {
+        Ok(lock(&*self.image(path)?).current().to_vec())
+    }
+
+    /// Makes a file hold other bytes, as if it had always held them: durable, and nothing waits for a sync.
+    ///
+    /// # Errors
+    /// `NotFound` without the file.
+    pub fn replace(&self, path: &Path, bytes: Vec<u8>) -> io::Result<()> {
+        lock(&*self.image(path)?).replace(bytes);
+        Ok(())
     }
 
     /// Makes every sync, of files and directories, take so long; other operations go on meanwhile.

@@ -6,7 +6,7 @@ use super::release::{recover_covered, recycled};
 use super::{batch, path, read, recover, written};
 use crate::disk::{Disk, MemoryDisk};
 use crate::journal::layout::BLOCK_BYTES;
-use crate::journal::{JournalBatch, JournalError};
+use crate::journal::{Journal, JournalBatch, JournalError};
 
 fn script() -> Vec<JournalBatch> {
     [&[40][..], &[3000], &[5000, 30], &[20_000], &[10]]
@@ -88,6 +88,59 @@ fn rule_3_a_write_that_ends_within_its_first_sector_is_torn_also_over_an_older_g
         journal.append(&batch(4, &[700])).expect("appended in its place");
         assert_eq!(recover_covered(&disk.after_power_loss(1)).expect("recovered").2[2], batch(4, &[700]));
     }
+}
+
+/// A journal with two batches, and the number of the next; if the file is reused, where that begins an older one did.
+fn two_batches(is_reused: bool) -> (MemoryDisk, Journal, u64) {
+    if !is_reused {
+        let disk = written(&[batch(1, &[100]), batch(2, &[100])]);
+        return (disk.clone(), recover(&disk).expect("recovered").0, 3);
+    }
+    let small: Vec<_> = (1..=7).map(|number| batch(number, &[100])).collect();
+    let disk = written(&[&small[..], &[batch(8, &[25_000])]].concat());
+    let (mut journal, ..) = recover(&disk).expect("recovered");
+    journal.release(u64::MAX, 0).expect("released");
+    journal.append(&batch(9, &[100])).expect("appended");
+    (disk, journal, 10)
+}
+
+/// Goal: a write that ends within any sector but the last of its batch is torn, whatever of it a power loss leaves, and one that
+/// ends within the last is never taken for anything but what it is. Method: every byte, in a file that is used for the first time
+/// and in one where the header of an older batch stands at the very place.
+#[test]
+fn rule_3_a_write_that_ends_within_a_sector_is_torn_unless_it_is_the_last() {
+    let (mut torn, mut refused) = (0, 0);
+    for is_reused in [false, true] {
+        for size in [600, 4000, 5000] {
+            // All that ends within a header or a mark, and a part of the rest.
+            let is_drawn = |bytes: &usize| *bytes <= 200 || bytes % 512 <= 26 || bytes.is_multiple_of(41);
+            let whole_bytes = if size > 4000 { 2 * BLOCK_BYTES } else { BLOCK_BYTES };
+            for bytes in (1..=whole_bytes).filter(is_drawn) {
+                let (disk, mut journal, number) = two_batches(is_reused);
+                disk.short_write_at(disk.operations() + 1, bytes);
+                let third = batch(number, &[size]);
+                let is_whole = journal.append(&third).is_ok();
+                assert!(!is_whole, "a write failed");
+                let ends_in_last_sector = bytes > whole_bytes - 512;
+                let mut disks = vec![disk.after_process_kill()];
+                disks.extend((0..3).map(|seed| disk.after_power_loss(seed * 8192 + bytes as u64)));
+                for disk in disks {
+                    match recover_covered(&disk) {
+                        Ok((_, recovered, found)) => {
+                            assert!(found.len() == 2 || (found.len() == 3 && found[2] == third));
+                            torn += u64::from(recovered.torn.is_some());
+                        }
+                        Err(JournalError::Rotten { what, .. }) if ends_in_last_sector => {
+                            assert!(what.contains("written whole"), "{what}");
+                            refused += 1;
+                        }
+                        Err(error) => panic!("reused {is_reused}, {size} in {bytes} bytes: {error}"),
+                    }
+                }
+            }
+        }
+    }
+    assert!(torn > 2_000 && refused > 50, "{torn} torn, {refused} refused");
 }
 
 #[test]
