@@ -7,7 +7,7 @@ use mortarmq_shard::names::dead_letter_name;
 use mortarmq_shard::record::open_record;
 use mortarmq_shard::{State, Topic};
 use mortarmq_storage::StoredRecord;
-use mortarmq_types::{ConnectionId, Partition, PathId, Position, Seq, TopicIncarnation};
+use mortarmq_types::{ConnectionId, NodeId, Partition, PathId, Position, Seq, TopicIncarnation};
 use mortarmq_wire::{ErrorCode, RecordBody};
 
 use crate::ages::leases_asked;
@@ -15,7 +15,6 @@ use crate::config::Now;
 use crate::node::Node;
 use crate::output::{Output, ReadJob, ReadResult};
 use crate::recent::Stored;
-use crate::refusal::not_leading;
 use crate::reply::{Answer, Failure, QueryAnswer, QueryReply};
 use crate::request::{Act, Query};
 use crate::views::{
@@ -52,10 +51,20 @@ pub(crate) enum Asked {
 struct Reading {
     query: u64,
     position: Position,
+    freshness: Freshness,
     topic: TopicIncarnation,
     name: String,
     partition: Partition,
     wanted: Wanted,
+}
+
+/// What an answer claims.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Freshness {
+    /// It rests on a read index of the present epoch.
+    Present,
+    /// It is what this node has, and may be older than what is committed.
+    Stale,
 }
 
 /// What becomes of what is read.
@@ -92,10 +101,21 @@ impl Node {
     /// A question of an operator.
     pub fn handle_query(&mut self, now: Now, query: u64, question: Query) {
         self.turn(now);
-        if self.leads {
-            self.queries.ask(Asked::Query { query, question });
-        } else {
-            self.reply(query, Err(not_leading()));
+        match self.refusal_to_serve() {
+            None => self.queries.ask(Asked::Query { query, question }),
+            Some(failure) => self.answer_without_index(query, &question, failure),
+        }
+    }
+
+    /// Answers without a read index: as the state is here, where no majority is known that has a later one. Who can be asked
+    /// otherwise is told.
+    fn answer_without_index(&mut self, query: u64, question: &Query, failure: Failure) {
+        let has_other_leader = !self.leads && self.office.leader.is_some();
+        if has_other_leader || !self.config.has_peers() {
+            return self.reply(query, Err(failure));
+        }
+        if let Some(result) = self.look_up(query, question, Freshness::Stale) {
+            self.reply_with(query, self.position(), Freshness::Stale, result);
         }
     }
 
@@ -123,7 +143,7 @@ impl Node {
                     self.answer(connection, slot, Ok(Answer::Metadata(view)));
                 }
                 Asked::Query { query, question } => {
-                    if let Some(result) = self.look_up(query, &question) {
+                    if let Some(result) = self.look_up(query, &question, Freshness::Present) {
                         self.reply(query, result);
                     }
                 }
@@ -138,7 +158,8 @@ impl Node {
         for asked in asked {
             match asked {
                 Asked::Metadata { connection, slot, .. } => self.answer(connection, slot, Err(failure.clone())),
-                Asked::Query { query, .. } | Asked::Act { query, .. } => self.reply(query, Err(failure.clone())),
+                Asked::Query { query, question } => self.answer_without_index(query, &question, failure.clone()),
+                Asked::Act { query, .. } => self.reply(query, Err(failure.clone())),
             }
         }
     }
@@ -164,8 +185,7 @@ impl Node {
                 Err(Failure::new(ErrorCode::Internal, "the read was answered with something else"))
             }
         };
-        let reply = Box::new(QueryReply { position: reading.position, result: answer });
-        self.outputs.push_back(Output::Query { query: reading.query, reply });
+        self.reply_with(reading.query, reading.position, reading.freshness, answer);
     }
 
     pub(crate) fn reply(&mut self, query: u64, result: Result<QueryAnswer, Failure>) {
@@ -173,18 +193,29 @@ impl Node {
     }
 
     pub(crate) fn reply_at(&mut self, query: u64, position: Position, result: Result<QueryAnswer, Failure>) {
-        let reply = Box::new(QueryReply { position, result });
+        self.reply_with(query, position, Freshness::Present, result);
+    }
+
+    fn reply_with(
+        &mut self,
+        query: u64,
+        position: Position,
+        freshness: Freshness,
+        result: Result<QueryAnswer, Failure>,
+    ) {
+        let is_stale = freshness == Freshness::Stale;
+        let reply = Box::new(QueryReply { position, is_stale, result });
         self.outputs.push_back(Output::Query { query, reply });
     }
 
     fn leader_view(&self) -> LeaderView {
-        let (leader_id, leader_epoch) = (Some(self.config.node_id.get()), self.replica.epoch().get());
+        let (leader_id, leader_epoch) = (self.office.leader.map(NodeId::get), self.replica.epoch().get());
         LeaderView { leader_id, leader_epoch, quorum_state: self.quorum_state() }
     }
 
     /// Answers from the state, or begins a read and answers later (`None`).
-    fn look_up(&mut self, query: u64, question: &Query) -> Option<Result<QueryAnswer, Failure>> {
-        let leader = Some(self.config.node_id.get());
+    fn look_up(&mut self, query: u64, question: &Query, freshness: Freshness) -> Option<Result<QueryAnswer, Failure>> {
+        let leader = self.office.leader.map(NodeId::get);
         let state = self.shard.state();
         let topic = match question {
             Query::Stats { topic: Some(name) }
@@ -204,7 +235,7 @@ impl Node {
             | Query::Defaults => None,
         };
         let answer = match question {
-            Query::Stats { .. } => QueryAnswer::Stats(self.stats(topic)),
+            Query::Stats { .. } => QueryAnswer::Stats(self.stats(topic, freshness)),
             Query::Balance { topic: name } => QueryAnswer::Balance(balance::view(state, name.as_deref())),
             Query::Topics => QueryAnswer::Topics(topics::list(state)),
             Query::Topic { .. } => {
@@ -224,7 +255,8 @@ impl Node {
                     return Some(Err(failure));
                 }
                 let range = kept(topic, *partition, *from);
-                return self.peek(query, Wanted::Messages, (id, name), *partition, range, *max);
+                let asker = (query, freshness);
+                return self.peek(asker, Wanted::Messages, (id, name), *partition, range, *max);
             }
             Query::DeadLetters { partition, from, max, .. } => {
                 let (id, topic) = topic.expect("a topic that does not exist was refused above");
@@ -236,7 +268,8 @@ impl Node {
                     return Some(Ok(QueryAnswer::DeadLetters(dead_letters::view(state, id, name, Vec::new()))));
                 };
                 let range = kept(&state.topics[&dead], *partition, *from);
-                return self.peek(query, Wanted::DeadLetters, (dead, name), *partition, range, *max);
+                let asker = (query, freshness);
+                return self.peek(asker, Wanted::DeadLetters, (dead, name), *partition, range, *max);
             }
             Query::Trace { partition, seq, .. } => {
                 let (id, topic) = topic.expect("a topic that does not exist was refused above");
@@ -244,16 +277,16 @@ impl Node {
                 if let Err(failure) = check_message(topic, *partition, *seq) {
                     return Some(Err(failure));
                 }
-                self.begin_trace(query, id, name, *partition, *seq);
+                self.begin_trace((query, freshness), (id, name), *partition, *seq);
                 return None;
             }
         };
         Some(Ok(answer))
     }
 
-    fn stats(&self, only: Option<(TopicIncarnation, &Topic)>) -> StatsView {
+    fn stats(&self, only: Option<(TopicIncarnation, &Topic)>, freshness: Freshness) -> StatsView {
         let state = self.shard.state();
-        let leader = Some(self.config.node_id.get());
+        let leader = self.office.leader.map(NodeId::get);
         let every = || state.topics.iter().map(|(id, topic)| (*id, &**topic)).collect();
         let shown: Vec<_> = only.map_or_else(every, |one| vec![one]);
         let leases_asked = leases_asked(shown.iter().map(|(_, topic)| *topic));
@@ -270,7 +303,7 @@ impl Node {
             epoch: state.epoch.get(),
             commit_index: state.commit_index.get(),
             quorum_state: self.quorum_state(),
-            stale: false,
+            stale: freshness == Freshness::Stale,
             groups_expired: self.shard.state().groups_expired,
             topics: shown.into_iter().map(row).collect(),
         }
@@ -278,7 +311,7 @@ impl Node {
 
     fn peek(
         &mut self,
-        query: u64,
+        (query, freshness): (u64, Freshness),
         wanted: Wanted,
         (topic, name): (TopicIncarnation, String),
         partition: Partition,
@@ -303,7 +336,7 @@ impl Node {
         let (from, to) = (range.start, end.min(in_memory));
         let needed = self.recent.needed_ticket(topic, partition);
         let ticket = self.read(needed, ReadJob::Records { topic, partition, from, to, max_bytes: PEEK_BYTES });
-        let reading = Reading { query, position: self.position(), topic, name, partition, wanted };
+        let reading = Reading { query, position: self.position(), freshness, topic, name, partition, wanted };
         self.queries.reading.insert(ticket, reading);
         None
     }
@@ -330,9 +363,16 @@ impl Node {
     }
 
     /// A trace reads the ledger once all that is applied is written to it.
-    fn begin_trace(&mut self, query: u64, topic: TopicIncarnation, name: String, partition: Partition, seq: Seq) {
+    fn begin_trace(
+        &mut self,
+        (query, freshness): (u64, Freshness),
+        (topic, name): (TopicIncarnation, String),
+        partition: Partition,
+        seq: Seq,
+    ) {
         let ticket = self.read(self.last_ticket, ReadJob::Life { topic, partition, seq });
-        let reading = Reading { query, position: self.position(), topic, name, partition, wanted: Wanted::Life(seq) };
+        let (position, wanted) = (self.position(), Wanted::Life(seq));
+        let reading = Reading { query, position, freshness, topic, name, partition, wanted };
         self.queries.reading.insert(ticket, reading);
     }
 

@@ -31,4 +31,4 @@ pub use entry::{Entry, EntryKind, HardState};
 pub use output::Output;
 pub use peer_message::{PeerMessage, RefusedMessage};
 pub use recovery::{Recovery, RecoveryError};
-pub use replica::{NotLeader, ProposeError, Proposed, Replica};
+pub use replica::{Follower, HandOverError, NotLeader, ProposeError, Proposed, Replica};

@@ -71,6 +71,11 @@ impl PeerMessage {
         self.0.to
     }
 
+    /// Whether only the leader of its epoch says this.
+    pub(crate) fn is_a_leaders(&self) -> bool {
+        matches!(self.0.get_msg_type(), MessageType::MsgAppend | MessageType::MsgHeartbeat | MessageType::MsgTimeoutNow)
+    }
+
     /// The message itself, for a codec.
     #[must_use]
     pub fn as_raft(&self) -> &Message {

@@ -12,7 +12,7 @@ mod room;
 mod segment_keeper;
 mod segments;
 
-pub use identity::{ForeignData, claim};
+pub use identity::{ForeignData, claim, claim_as_peer};
 pub use journal_keeper::JournalKeeper;
 pub use read::read;
 pub use recover::{DriveOptions, RecoverError, RecoverStage, RecoverWatch, RecoveredNode, recover};
