@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use bytes::Bytes;
-use mortarmq_replica::ReplicaConfig;
+use mortarmq_replica::{Limits, ReplicaConfig};
 use mortarmq_shard::{DefaultKey, Defaults};
 use mortarmq_types::{MonotonicTime, NodeId, ShardId, WallTime};
 
@@ -47,6 +47,12 @@ pub struct NodeConfig {
     /// # Units
     /// Bytes.
     pub journal_keep_bytes: u64,
+    /// Applied log that is kept in memory for peers that lag: one that lacks more lags for the operator, and one that lacks
+    /// what is no longer there can be brought up by files only.
+    ///
+    /// # Units
+    /// Bytes.
+    pub peer_lag_bytes: u64,
     /// A publish that waits longer is answered `unknown`.
     pub publish_timeout_ms: u64,
     /// What the first leader of a cluster writes to its catalog; without effect later.
@@ -71,6 +77,7 @@ impl NodeConfig {
             unwritten_bytes_max: 64 << 20,
             checkpoint_after_bytes: 512 << 20,
             journal_keep_bytes: 0,
+            peer_lag_bytes: 64 << 20,
             publish_timeout_ms: 5000,
             initial: Defaults::BUILD,
             initial_set: Vec::new(),
@@ -99,7 +106,8 @@ impl NodeConfig {
         }
         let (id, voters) = (self.raft_id(), self.voters());
         let place = voters.iter().position(|voter| *voter == id).ok_or(PeersError::NotAmong { node: self.node_id })?;
-        Ok(ReplicaConfig::new(id, voters, place))
+        let limits = Limits { keep_bytes: self.peer_lag_bytes, ..Limits::default() };
+        Ok(ReplicaConfig { limits, ..ReplicaConfig::new(id, voters, place) })
     }
 
     /// Whether there are other voters.

@@ -48,6 +48,7 @@ mod resume;
 mod sends;
 mod sessions;
 mod stretches;
+mod traces;
 mod unreadable;
 pub mod views;
 

@@ -77,7 +77,7 @@ impl Node {
             let state = match follower.lag_bytes {
                 _ if is_silent => PeerState::Silent,
                 None => PeerState::CatchUpRequired,
-                Some(bytes) if bytes > LAG_BYTES => PeerState::Lagging,
+                Some(bytes) if bytes > self.config.peer_lag_bytes => PeerState::Lagging,
                 Some(_) => PeerState::Current,
             };
             PeerView { node_id: node_of(follower.id), state, lag_bytes: follower.lag_bytes.unwrap_or(0) }
@@ -94,7 +94,7 @@ impl Node {
         if !self.has_majority() || self.is_halted(self.last_turn) {
             return 2;
         }
-        let lags = |follower: &Follower| follower.lag_bytes.is_none_or(|bytes| bytes > LAG_BYTES);
+        let lags = |follower: &Follower| follower.lag_bytes.is_none_or(|bytes| bytes > self.config.peer_lag_bytes);
         u8::from(self.replica.followers().iter().any(lags))
     }
 
@@ -130,9 +130,7 @@ impl Node {
     }
 }
 
-/// A majority that said nothing for so long is missing: five heartbeats, 500 ms.
-const NO_MAJORITY_TICKS: u64 = 10;
-/// A follower that lacks more lags.
-const LAG_BYTES: u64 = 64 << 20;
+/// A majority that said nothing for so long is missing: three heartbeats, 300 ms. The replica gives up its office later.
+const NO_MAJORITY_TICKS: u64 = 6;
 /// About as long as it takes to elect somebody else.
 const RETRY_AFTER_MS: u32 = 500;

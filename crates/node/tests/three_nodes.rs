@@ -9,12 +9,20 @@ mod support;
 mod clients;
 #[path = "three_nodes/consumer.rs"]
 mod consumer;
+#[path = "three_nodes/failover.rs"]
+mod failover;
+#[path = "three_nodes/leases.rs"]
+mod leases;
+#[path = "three_nodes/life.rs"]
+mod life;
 #[path = "three_nodes/machine.rs"]
 mod machine;
 #[path = "three_nodes/net.rs"]
 mod net;
 #[path = "three_nodes/producer.rs"]
 mod producer;
+#[path = "three_nodes/quorum.rs"]
+mod quorum;
 #[path = "random_lives/random.rs"]
 mod random;
 #[path = "three_nodes/record.rs"]
@@ -66,4 +74,69 @@ fn p1_what_a_cut_off_leader_wrote_is_replaced_and_nothing_confirmed_is_lost() {
     world.run_for(2000);
     world.end();
     assert!(world.record.reached.contains_key("publish unknown"), "{:?}", world.record.reached);
+}
+
+/// What the default lives must meet, or they prove little.
+const REACHED: &[&str] = &[
+    "the leader is killed",
+    "power loss",
+    "power loss of all",
+    "Alone",
+    "Halves",
+    "Ring",
+    "Bridge",
+    "OneWay",
+    "Mute",
+    "pause",
+    "slow disk",
+    "hand over",
+    "checkpoint",
+    "five nodes",
+    "publish refused",
+    "publish unknown",
+    "deduplicated",
+    "resumed",
+    "too late to resume",
+    "sent again",
+    "LeaseExpired",
+    "Nacked",
+    "Released",
+    "ConsumerLost",
+    "settled before, or too late",
+];
+
+/// `MORTARMQ_LIVES=500` plays more of them; `MORTARMQ_SEED=N MORTARMQ_LIVES=1` plays one again.
+#[test]
+fn every_promise_holds_in_random_lives_of_a_cluster() {
+    let (first, lives) = (number("MORTARMQ_SEED", 1), number("MORTARMQ_LIVES", LIVES));
+    let mut reached = std::collections::BTreeMap::<String, u64>::new();
+    for seed in first..first + lives {
+        let told = Told(seed);
+        for (what, times) in life::live(seed, STEPS) {
+            *reached.entry(what).or_default() += times;
+        }
+        std::mem::forget(told);
+    }
+    println!("{lives} lives: {reached:#?}");
+    for what in REACHED.iter().filter(|_| lives >= LIVES) {
+        assert!(reached.contains_key(*what), "no life met {what:?}: {reached:#?}");
+    }
+}
+
+const LIVES: u64 = 10;
+const STEPS: u64 = 18;
+
+/// Says how to play the life again if it ends in a panic.
+struct Told(u64);
+
+impl Drop for Told {
+    fn drop(&mut self) {
+        let replay = "cargo test -p mortarmq-node --test three_nodes random_lives";
+        println!("play this life again: MORTARMQ_SEED={} MORTARMQ_LIVES=1 {replay}", self.0);
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "the seed of a test comes from outside")]
+fn number(name: &str, default: u64) -> u64 {
+    std::env::var(name).map_or(default, |text| text.parse().unwrap_or_else(|_| panic!("{name} is a number")))
 }

@@ -22,6 +22,10 @@ pub(crate) struct Consumer {
     asked: VecDeque<(u64, Asked)>,
     heartbeat_us: u64,
     pub(crate) is_careful: bool,
+    /// Whether it settles nothing.
+    pub(crate) holds: bool,
+    /// Until then it does nothing.
+    pub(crate) sleeps_until_us: u64,
 }
 
 #[derive(Clone, Debug)]
@@ -51,12 +55,17 @@ impl Consumer {
             asked: VecDeque::new(),
             heartbeat_us: 0,
             is_careful: false,
+            holds: false,
+            sleeps_until_us: 0,
         }
     }
 
     pub(crate) fn wakes(&mut self, world: &mut World) {
         // Whatever it finds to do, it looks again soon.
         world.at(LOOK_US, Event::Wake { client: self.line.me });
+        if world.now_us < self.sleeps_until_us {
+            return;
+        }
         if self.asked.front().is_some_and(|(since_us, _)| *since_us + PATIENCE_US <= world.now_us) {
             world.record.reach("a consumer heard nothing");
             self.go_elsewhere(world);
@@ -70,6 +79,9 @@ impl Consumer {
         if world.now_us >= self.heartbeat_us {
             self.heartbeat_us = world.now_us + SESSION_US / 3;
             self.ask(world, Asked::Heartbeat, Request::Heartbeat { subscription: 1, leave: false });
+        }
+        if self.holds {
+            return;
         }
         let due: Vec<_> =
             self.held.iter().filter(|(_, held)| !held.is_asked && held.settle_us <= world.now_us).collect();
@@ -172,9 +184,6 @@ impl Consumer {
                 self.go_elsewhere(world);
             }
             (Asked::Settle { delivery, kind }, Ok(Answer::Settled(codes))) => {
-                if let Some(member) = self.member {
-                    world.record.heard_of(member, asked_us);
-                }
                 self.held.remove(&delivery);
                 match codes[..] {
                     [SettleCode::Done] => world.record.settled(delivery, &kind),

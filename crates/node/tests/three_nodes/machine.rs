@@ -73,6 +73,7 @@ pub(crate) struct NodeOptions {
     pub(crate) checkpoint_after_bytes: u64,
     pub(crate) recent_bytes: u64,
     pub(crate) publish_timeout_ms: u64,
+    pub(crate) peer_lag_bytes: u64,
 }
 
 impl MachineClock {
@@ -108,6 +109,7 @@ impl Machine {
         config.checkpoint_after_bytes = options.checkpoint_after_bytes;
         config.recent_bytes = options.recent_bytes;
         config.publish_timeout_ms = options.publish_timeout_ms;
+        config.peer_lag_bytes = options.peer_lag_bytes;
         // What a peer lacks must be there after a restart too.
         config.journal_keep_bytes = 256 << 20;
         config.initial.segment_max_bytes = 1 << 16;

@@ -34,9 +34,9 @@ pub(crate) enum Shape {
 }
 
 impl Net {
-    pub(crate) fn new(seed: u64, nodes: usize) -> Self {
+    pub(crate) fn new(random: Random, nodes: usize) -> Self {
         let cut = vec![vec![false; nodes]; nodes];
-        Self { random: Random::new(seed), cut, lost_one_in: 0, doubled_one_in: 0, delay_us: 400, late_one_in: 0 }
+        Self { random, cut, lost_one_in: 0, doubled_one_in: 0, delay_us: 400, late_one_in: 0 }
     }
 
     /// All links work again.

@@ -29,7 +29,7 @@ pub(crate) struct Record {
     messages: BTreeMap<Place, Message>,
     /// Which message a delivery is of.
     deliveries: BTreeMap<DeliveryId, Place>,
-    /// When each member last sent something that was answered OK.
+    /// When each member last kept its session.
     heard_us: BTreeMap<u64, u64>,
 }
 
@@ -97,7 +97,7 @@ impl Record {
         assert!(!self.refused.contains(&value), "P2: message {value} was refused and is stored");
     }
 
-    /// A member was heard: what it sent at that moment was answered OK.
+    /// A member was heard: what it sent at that moment to keep its session was answered OK.
     pub(crate) fn heard_of(&mut self, member: u64, sent_us: u64) {
         let heard_us = self.heard_us.entry(member).or_default();
         *heard_us = sent_us.max(*heard_us);

@@ -5,9 +5,9 @@
 
 use std::collections::BTreeMap;
 
-use bytes::{Buf, BytesMut};
+use bytes::{Buf, Bytes, BytesMut};
 use mortarmq_node::{Node, Now, Output, PeerMessage, QueryReply, ReadJob, Request, TICK_MS};
-use mortarmq_types::{ClusterTime, CommitIndex, ConnectionId, Epoch, WallTime};
+use mortarmq_types::{ClusterTime, CommitIndex, ConnectionId, Epoch, ShardId, WallTime};
 
 use super::clients::{Client, Heard};
 use super::machine::{JournalJob, Machine, NodeOptions, SegmentJob, Told};
@@ -47,10 +47,11 @@ pub(crate) enum Event {
         node: usize,
         life: u64,
     },
+    /// The bytes of a message.
     Peer {
         from: usize,
         to: usize,
-        message: PeerMessage,
+        message: Bytes,
     },
     /// The journal thread carries out its next job.
     Journal {
@@ -91,6 +92,11 @@ pub(crate) enum Event {
     Start {
         node: usize,
     },
+    /// All links carry everything again.
+    Heal,
+    FastDisk {
+        node: usize,
+    },
 }
 
 /// What a thread told, which says nothing of itself.
@@ -108,11 +114,11 @@ impl World {
         let mut world = Self {
             now_us: 0,
             machines: (0..options.nodes).map(Machine::new).collect(),
-            net: Net::new(seed ^ 0x5eed, options.nodes),
+            net: Net::new(Random::of(seed, 2), options.nodes),
             clients: Vec::new(),
             record: Record::default(),
             options,
-            random: Random::new(seed),
+            random: Random::of(seed, 3),
             answers: BTreeMap::new(),
             leaders: BTreeMap::new(),
             digests: BTreeMap::new(),
@@ -177,7 +183,9 @@ impl World {
             Event::Tick { node, life } => self.tick(node, life),
             Event::Peer { from, to, message } => {
                 let now = self.now(to);
+                let decoded = PeerMessage::decode(message).expect("nothing is changed on the way");
                 if let Some(node) = self.node_mut(to) {
+                    let (_, message) = decoded;
                     assert_eq!(message.from() >> 32, from as u64, "a message names its sender");
                     node.handle_peer(now, message);
                     self.dispatch(to);
@@ -217,6 +225,8 @@ impl World {
             Event::Client { client, connection, heard } => self.client_hears(client, connection, heard),
             Event::Wake { client } => self.client_wakes(client),
             Event::Start { node } => self.start(node),
+            Event::Heal => self.heal(),
+            Event::FastDisk { node } => self.machines[node].sync_us = 300,
         }
     }
 
@@ -252,6 +262,12 @@ impl World {
         let life = self.machines[node].life;
         self.at(0, Event::Tick { node, life });
         self.dispatch(node);
+    }
+
+    /// All links carry everything again.
+    pub(crate) fn heal(&mut self) {
+        self.net.heal();
+        (self.net.lost_one_in, self.net.doubled_one_in) = (0, 0);
     }
 
     /// The process of a node dies. Its clients notice soon.
@@ -405,7 +421,9 @@ impl World {
                     self.at(after_us, Event::Read { node, life, ticket, job });
                 }
                 Output::SendPeer { to, message } => {
-                    let to = usize::from(to.get());
+                    let (to, mut bytes) = (usize::from(to.get()), BytesMut::new());
+                    message.encode(ShardId::ZERO, &mut bytes);
+                    let message = bytes.freeze();
                     for after_us in self.net.carry(node, to) {
                         self.at(after_us, Event::Peer { from: node, to, message: message.clone() });
                     }
@@ -462,7 +480,7 @@ impl World {
         let Some(found) = self.node(node) else { return };
         let state = found.shard().state();
         let moment = (state.commit_index, state.epoch, state.time, state.gaps_ms, state.wall);
-        if self.turns % CHECK_EVERY == 0 {
+        if self.turns.is_multiple_of(CHECK_EVERY) {
             found.check();
         }
         if moment == self.seen[node] {
@@ -470,7 +488,7 @@ impl World {
         }
         assert!(moment > self.seen[node], "P10: node {node} went back from {:?} to {moment:?}", self.seen[node]);
         // An image is made of all that there is: some of the moments are enough, the same on all nodes.
-        if moment.0.get() % COMPARE_EVERY != 0 {
+        if !moment.0.get().is_multiple_of(COMPARE_EVERY) {
             self.seen[node] = moment;
             return;
         }
@@ -500,6 +518,6 @@ pub(crate) fn digest(node: &Node) -> u64 {
 /// From a client to a node, and back.
 const CLIENT_US: u64 = 150;
 /// The states at every so-many-th commit index are compared.
-const COMPARE_EVERY: u64 = 8;
+const COMPARE_EVERY: u64 = 32;
 /// A node checks its invariants after so many turns: that looks at all that it holds.
-const CHECK_EVERY: u64 = 64;
+const CHECK_EVERY: u64 = 512;

@@ -87,7 +87,13 @@ impl Replica {
         let follower = |id: u64| {
             let acknowledged = self.matched(id);
             let silent_ticks = self.handover.silent_ticks(id, self.tick);
-            Follower { id, acknowledged, silent_ticks, lag_bytes: self.raw.store().bytes_above(acknowledged) }
+            // Before it has acknowledged anything, what is sent next says how far it is; and where it has said that it lacks
+            // more, that comes from what is forgotten.
+            let next = self.raw.raft.prs().get(id).map_or(1, |progress| progress.next_idx);
+            let tail = self.raw.store();
+            let has_until = if acknowledged == 0 { next.saturating_sub(1) } else { acknowledged };
+            let lag_bytes = if next <= tail.base_index() { None } else { tail.bytes_above(has_until) };
+            Follower { id, acknowledged, silent_ticks, lag_bytes }
         };
         self.voters.iter().copied().filter(|id| *id != self.id()).map(follower).collect()
     }
