@@ -45,6 +45,10 @@ impl Node {
     /// When a peer proves that this node has forgotten what it promised: it must not go on (failure rule 4).
     pub fn handle_peer(&mut self, now: Now, message: PeerMessage) {
         self.turn(now);
+        if message.has_entries() && self.unwritten_bytes > self.unwritten_bytes_of_deliveries() {
+            // What is applied here has to be written here: memory is bounded on each node, and the leader sends it again.
+            return;
+        }
         if self.replica.handle_message(message) {
             self.clock.heard(now.monotonic);
         }

@@ -75,6 +75,12 @@ impl PeerMessage {
         self.0.to
     }
 
+    /// Whether it brings entries of the log.
+    #[must_use]
+    pub fn has_entries(&self) -> bool {
+        !self.0.entries.is_empty()
+    }
+
     /// Whether only the leader of its epoch says this.
     pub(crate) fn is_a_leaders(&self) -> bool {
         matches!(self.0.get_msg_type(), MessageType::MsgAppend | MessageType::MsgHeartbeat | MessageType::MsgTimeoutNow)

@@ -24,6 +24,8 @@ pub(crate) struct Machine {
     pub(crate) paused_until_us: u64,
     /// How long a sync takes, about.
     pub(crate) sync_us: u64,
+    /// Whether its segment writer stands still.
+    pub(crate) holds_segments: bool,
 }
 
 /// The clocks of a machine: each runs a little differently.
@@ -74,6 +76,7 @@ pub(crate) struct NodeOptions {
     pub(crate) recent_bytes: u64,
     pub(crate) publish_timeout_ms: u64,
     pub(crate) peer_lag_bytes: u64,
+    pub(crate) unwritten_bytes_max: u64,
 }
 
 impl MachineClock {
@@ -92,7 +95,15 @@ impl Machine {
         let place = u64::try_from(node).expect("few");
         let boot = u8::try_from(node + 1).expect("few");
         let clock = MachineClock { boot, boot_ms: 1_000_000 * (place + 1), booted_at_us: 0, slow_ppm: 50 * place };
-        Self { disk: MemoryDisk::new(), clock, process: None, life: 0, paused_until_us: 0, sync_us: 300 }
+        Self {
+            disk: MemoryDisk::new(),
+            clock,
+            process: None,
+            life: 0,
+            paused_until_us: 0,
+            sync_us: 300,
+            holds_segments: false,
+        }
     }
 
     /// Starts the node, as a server does: whose data it is, the room, the recovery.
@@ -110,6 +121,7 @@ impl Machine {
         config.recent_bytes = options.recent_bytes;
         config.publish_timeout_ms = options.publish_timeout_ms;
         config.peer_lag_bytes = options.peer_lag_bytes;
+        config.unwritten_bytes_max = options.unwritten_bytes_max;
         // What a peer lacks must be there after a restart too.
         config.journal_keep_bytes = 256 << 20;
         config.initial.segment_max_bytes = 1 << 16;

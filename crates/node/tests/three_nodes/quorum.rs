@@ -107,3 +107,26 @@ fn a_follower_that_lacks_more_than_is_in_memory_stays_behind_and_is_named() {
     world.run_for(500);
     assert!(world.record.published_us.len() > confirmed);
 }
+
+#[test]
+fn rule_9_a_follower_whose_segments_are_not_written_takes_no_more_than_its_bound_and_catches_up() {
+    let bound = 30_000;
+    let mut world = World::new(10, NodeOptions { unwritten_bytes_max: bound, ..OPTIONS });
+    let topic = world.declare("orders", 2);
+    for id in 1..=2 {
+        world.add_producer(topic, id, 1000);
+    }
+    world.run_for(300);
+    let leader = world.leader().expect("all is well");
+    let slow = (leader + 1) % 3;
+    world.machines[slow].holds_segments = true;
+    world.run_for(2000);
+    let confirmed = world.record.published_us.len();
+    world.run_for(500);
+    assert!(world.record.published_us.len() > confirmed, "P12: the others go on");
+    let gauges = world.node(slow).expect("it runs").gauges();
+    assert!(gauges.unwritten_bytes > bound, "it met its bound");
+    assert!(gauges.unwritten_bytes < 3 * bound, "{} bytes", gauges.unwritten_bytes);
+    world.add_consumer(topic);
+    world.end();
+}

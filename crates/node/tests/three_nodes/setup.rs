@@ -15,6 +15,7 @@ pub(crate) const OPTIONS: NodeOptions = NodeOptions {
     recent_bytes: 1 << 20,
     publish_timeout_ms: 5000,
     peer_lag_bytes: 64 << 20,
+    unwritten_bytes_max: 64 << 20,
 };
 
 /// What the groups of these tests are like.
@@ -66,6 +67,7 @@ impl World {
         for node in 0..self.machines.len() {
             self.machines[node].paused_until_us = 0;
             self.machines[node].sync_us = 300;
+            self.machines[node].holds_segments = false;
             self.start(node);
         }
         let begun_us = self.now_us;

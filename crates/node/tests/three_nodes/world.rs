@@ -372,6 +372,9 @@ impl World {
         if self.machines[node].life != life {
             return;
         }
+        if self.machines[node].holds_segments {
+            return self.at(10_000, Event::Segments { node, life });
+        }
         let Some(process) = self.machines[node].process.as_mut() else { return };
         process.segments_are_busy = false;
         let told = process.segment_step().unwrap_or_else(|error| panic!("node {node}: {error}"));
