@@ -22,10 +22,9 @@ impl Node {
     /// says `unknown` when the change was proposed and its result is not known here (failure rule 6).
     pub fn handle_act(&mut self, now: Now, query: u64, act: Act) {
         self.turn(now);
-        if self.leads {
-            self.queries.ask(Asked::Act { query, act });
-        } else {
-            self.reply(query, Err(not_leading()));
+        match self.refusal_to_serve() {
+            None => self.queries.ask(Asked::Act { query, act }),
+            Some(failure) => self.reply(query, Err(failure)),
         }
     }
 
@@ -92,7 +91,7 @@ impl Node {
     pub(crate) fn propose_seek(&mut self, ticket: u64, result: &ReadResult) -> bool {
         let Some((query, path)) = self.queries.seeking.remove(&ticket) else { return false };
         match result {
-            _ if !self.leads => self.reply(query, Err(not_leading())),
+            _ if !self.leads => self.reply(query, Err(not_leading(self.office.leader))),
             ReadResult::Since(seqs) => {
                 let places = seqs.iter().enumerate().map(|(number, seq)| (Partition::from_index(number), *seq));
                 let command = Command::SeekPath { path, target: SeekTarget::At(places.collect()) };

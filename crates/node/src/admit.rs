@@ -10,7 +10,7 @@ use crate::node::{Node, Parked};
 use crate::open_batch::{NewSession, WaiterKind};
 use crate::options::{self, GroupOptions};
 use crate::pulls::Pull;
-use crate::refusal::{back_pressure, failure, not_leading, unknown};
+use crate::refusal::{back_pressure, failure, unknown};
 use crate::reply::{Answer, CreditGranted, Failure, Reply};
 use crate::request::{Request, Subscribe, Unsent};
 use crate::resume::secret_hash;
@@ -69,6 +69,10 @@ impl Node {
             count: 1,
             kind,
         };
+        if !self.leads {
+            // The next leader knows nothing of it: those leases run to their end.
+            return;
+        }
         let mut said = said.map(item).peekable();
         while said.peek().is_some() {
             let items = said.by_ref().take(ITEMS_MAX).collect();
@@ -79,8 +83,8 @@ impl Node {
     /// What is refused before it is proposed. Nothing of it is stored, and a retry is safe (P2).
     fn refuse_early(&mut self, request: &Request) -> Option<Failure> {
         let is_local = matches!(request, Request::Ping | Request::Refused(_) | Request::Credit { .. });
-        if !is_local && !self.leads {
-            return Some(not_leading());
+        if !is_local && let Some(failure) = self.refusal_to_serve() {
+            return Some(failure);
         }
         let Request::Publish(run) = request else { return None };
         if let Some(failure) = self.refusal_for_space() {
@@ -244,8 +248,8 @@ impl Node {
         let Some((path, member)) = open.subscriptions.get(&subscription).copied() else {
             return self.end_pull(connection, subscription, Err(unknown_member(subscription)));
         };
-        if !self.leads {
-            return self.end_pull(connection, subscription, Err(not_leading()));
+        if let Some(failure) = self.refusal_to_serve() {
+            return self.end_pull(connection, subscription, Err(failure));
         }
         self.sessions.renew((path, member), now.monotonic);
         let pull = Pull {

@@ -4,7 +4,7 @@
 use mortarmq_shard::command::{ChangeGroup, ChangeTopic};
 use mortarmq_shard::settings::Scope;
 use mortarmq_shard::{Command, DefaultsPatch, Outcome, Refusal};
-use mortarmq_types::{PathId, Position, TopicIncarnation};
+use mortarmq_types::{NodeId, PathId, Position, TopicIncarnation};
 
 use crate::acts::unknown_group;
 use crate::config::Now;
@@ -99,7 +99,7 @@ impl Node {
     fn topic_as_it_is(&self, id: TopicIncarnation) -> Result<QueryAnswer, Failure> {
         let state = self.shard.state();
         let topic = state.topics.get(&id).ok_or_else(|| failure(&Refusal::UnknownTopic))?;
-        Ok(QueryAnswer::Topic(topics::describe(state, id, topic, Some(self.config.node_id.get()))))
+        Ok(QueryAnswer::Topic(topics::describe(state, id, topic, self.office.leader.map(NodeId::get))))
     }
 
     fn group_as_it_is(&self, path: PathId) -> Result<QueryAnswer, Failure> {

@@ -20,6 +20,10 @@ pub(crate) struct ClusterClock {
     last_stamp: ClusterTime,
     last_turn: MonotonicTime,
     gap_ms: u64,
+    /// When a leader was last heard, or this node last led.
+    contact: MonotonicTime,
+    /// Whether an office has begun, and nothing was stamped in it.
+    is_new: bool,
 }
 
 impl ClusterClock {
@@ -33,12 +37,40 @@ impl ClusterClock {
             last_stamp,
             last_turn: now,
             gap_ms: outage_ms,
+            contact: received.min(now),
+            is_new: false,
         }
     }
 
-    /// Notes that the loop turned. Returns by how much the turn was too long.
-    pub(crate) fn turn(&mut self, now: MonotonicTime) -> u64 {
-        let stalled_ms = now.since_ms(self.last_turn).saturating_sub(STALL_MS);
+    /// A leader was heard.
+    pub(crate) fn heard(&mut self, now: MonotonicTime) {
+        self.contact = self.contact.max(now);
+    }
+
+    /// An entry with this stamp came into the log.
+    pub(crate) fn received(&mut self, stamp: ClusterTime, now: MonotonicTime) {
+        self.heard(now);
+        if stamp >= self.last_stamp {
+            (self.anchor_cluster, self.anchor_monotonic, self.last_stamp) = (stamp, now, stamp);
+        }
+    }
+
+    /// This node leads from now on: since a leader was last heard, nobody could settle or renew.
+    pub(crate) fn begin_office(&mut self) {
+        (self.is_new, self.gap_ms) = (true, 0);
+    }
+
+    /// This node leads no longer, and up to that moment members could settle and renew. What of its office comes later is a
+    /// gap, if it is the next leader itself.
+    pub(crate) fn end_office(&mut self, contact: MonotonicTime) {
+        self.contact = self.contact.max(contact);
+    }
+
+    /// Notes that the loop turned. Returns for how long since the turn before nobody could be heard: all of it while nothing
+    /// is committed, else what was too long.
+    pub(crate) fn turn(&mut self, now: MonotonicTime, is_halted: bool) -> u64 {
+        let bearable_ms = if is_halted { 0 } else { STALL_MS };
+        let stalled_ms = now.since_ms(self.last_turn).saturating_sub(bearable_ms);
         self.gap_ms += stalled_ms;
         self.last_turn = self.last_turn.max(now);
         stalled_ms
@@ -53,6 +85,9 @@ impl ClusterClock {
     /// The stamp of the batch that is closed now.
     pub(crate) fn stamp(&mut self, now: Now) -> Stamp {
         let time = self.time(now.monotonic).max(self.last_stamp);
+        if std::mem::take(&mut self.is_new) {
+            self.gap_ms = self.gap_ms.max(now.monotonic.since_ms(self.contact));
+        }
         let gap_ms = self.gap_ms.min(time.since_ms(self.last_stamp));
         self.gap_ms = 0;
         self.last_stamp = time;
@@ -93,9 +128,9 @@ mod tests {
     #[test]
     fn p5_a_stall_beyond_a_second_is_a_gap() {
         let mut clock = ClusterClock::after(ClusterTime::ZERO, MonotonicTime::ZERO, MonotonicTime::ZERO);
-        assert_eq!(clock.turn(MonotonicTime::new(900)), 0);
+        assert_eq!(clock.turn(MonotonicTime::new(900), false), 0);
         assert_eq!(clock.stamp(at(900)).gap_ms, 0);
-        assert_eq!(clock.turn(MonotonicTime::new(5900)), 4000);
+        assert_eq!(clock.turn(MonotonicTime::new(5900), false), 4000);
         let stamp = clock.stamp(at(5900));
         assert_eq!((stamp.time.get(), stamp.gap_ms), (5900, 4000));
     }
@@ -108,6 +143,37 @@ mod tests {
         assert_eq!(clock.stamp(at(1000)).gap_ms, 0);
         clock.journal_took(60_000);
         assert_eq!(clock.stamp(at(61_000)).gap_ms, 59_000);
+    }
+
+    #[test]
+    fn p5_a_new_leader_goes_on_from_what_it_received_and_the_time_without_one_is_a_gap() {
+        let mut clock = ClusterClock::after(ClusterTime::ZERO, MonotonicTime::ZERO, MonotonicTime::ZERO);
+        clock.received(ClusterTime::new(70_000), MonotonicTime::new(1000));
+        // What its former leader stamped earlier, and what comes twice, sets nothing back.
+        clock.received(ClusterTime::new(60_000), MonotonicTime::new(1100));
+        clock.heard(MonotonicTime::new(1500));
+        clock.turn(MonotonicTime::new(2400), false);
+        clock.begin_office();
+        let stamp = clock.stamp(at(2600));
+        assert_eq!((stamp.time.get(), stamp.gap_ms), (71_600, 1100), "600 ms are over, of 1700 since the stamp");
+        assert_eq!(clock.stamp(at(2700)).gap_ms, 0);
+        // It is cut off at 3000, and gets the office back.
+        clock.end_office(MonotonicTime::new(3000));
+        clock.begin_office();
+        let stamp = clock.stamp(at(4000));
+        assert_eq!((stamp.time.get(), stamp.gap_ms), (73_000, 1000));
+    }
+
+    #[test]
+    fn p5_while_nothing_is_committed_all_time_is_a_gap() {
+        let mut clock = ClusterClock::after(ClusterTime::ZERO, MonotonicTime::ZERO, MonotonicTime::ZERO);
+        let mut gap_ms = 0;
+        for turn in 1..=100 {
+            let is_halted = turn > 20;
+            assert_eq!(clock.turn(MonotonicTime::new(turn * 50), is_halted), if is_halted { 50 } else { 0 });
+            gap_ms += clock.stamp(at(turn * 50)).gap_ms;
+        }
+        assert_eq!(gap_ms, 4000, "however often it is stamped meanwhile");
     }
 
     #[test]

@@ -37,68 +37,10 @@ impl Node {
         if !self.settled_in && self.leads && epoch == self.replica.epoch() {
             self.settle_in(now);
         }
+        if !waiters.is_empty() {
+            self.connections.begin_round();
+        }
         self.tell(now, waiters, outcomes, Told { first_index, epoch });
-    }
-
-    /// The office changed.
-    pub(crate) fn handle_role(&mut self, now: Now, is_leader: bool) {
-        if self.leads == is_leader {
-            return;
-        }
-        self.leads = is_leader;
-        self.settled_in = false;
-        self.first_batch_due = is_leader;
-        self.sessions.clear();
-        if is_leader {
-            self.begin_sessions(now);
-        } else {
-            self.end_office();
-        }
-        self.outputs.push_back(Output::Role { is_leader });
-    }
-
-    /// The first batch of this leadership is applied, and with it the end of the log that the last process left: what that
-    /// did is known only now.
-    fn settle_in(&mut self, now: Now) {
-        self.settled_in = true;
-        self.begin_sessions(now);
-        self.begin_retries();
-    }
-
-    /// Whoever waits for what was proposed is told that the result is not known; what was not proposed is refused.
-    fn end_office(&mut self) {
-        while let Some(batch) = self.proposed.pop_front() {
-            self.forget_waiters(batch.waiters);
-        }
-        let waiters = self.open.abandon();
-        self.refuse_waiters(waiters);
-        let text = "this node no longer leads; nothing was stored: retry";
-        let failure = Failure::new(mortarmq_wire::ErrorCode::ReadOnlyDegraded, text);
-        while let Some(parked) = self.overflow.pop_front() {
-            self.overflow_bytes -= parked.bytes;
-            self.answer_all(parked.connection, parked.slot, parked.request.places(), &failure);
-        }
-        for id in self.pulls.matching(|_| true) {
-            if let Some(pull) = self.pulls.remove(id) {
-                self.end_pull(pull.connection, pull.subscription, Err(failure.clone()));
-            }
-        }
-        self.fail_queries(&failure);
-        self.end_runs();
-        self.attention.clear();
-    }
-
-    /// Every member that has no session gets a full session time from a new leader.
-    fn begin_sessions(&mut self, now: Now) {
-        for (id, path) in &self.shard.state().paths {
-            let session_ms = path.settings.get(Setting::SessionMs);
-            for member in path.members.keys() {
-                let key = (*id, *member);
-                if self.sessions.get(key).is_none() {
-                    self.sessions.open(key, Session::new(None, session_ms, now.monotonic));
-                }
-            }
-        }
     }
 
     /// Those who wait for this entry. A batch whose place was taken by another leader's entry is lost.
@@ -242,6 +184,8 @@ impl Node {
                 }
                 Effect::PathDeleted(path) => self.forget_path(path),
                 Effect::MemberEnded { path, member } => self.forget_member((path, member)),
+                // One node tells of it.
+                Effect::GroupExpired { .. } if !self.leads => {}
                 Effect::GroupExpired { topic, group, dropped } => {
                     let topic = self.shard.state().topics.get(&topic).map(|topic| topic.name.clone());
                     let topic = topic.unwrap_or_default();

@@ -74,6 +74,16 @@ impl Connections {
         self.open.len()
     }
 
+    /// Ends the subscriptions of all connections; hands over which there were.
+    pub(crate) fn take_subscriptions(&mut self) -> Vec<(ConnectionId, u16)> {
+        let of = |(id, open): (&ConnectionId, &mut Connection)| {
+            let taken = std::mem::take(&mut open.subscriptions);
+            let id = *id;
+            taken.into_keys().map(move |subscription| (id, subscription))
+        };
+        self.open.iter_mut().flat_map(of).collect()
+    }
+
     /// Takes the next `count` places of a connection, for publishes or anything else; `None` if it is closed.
     pub(crate) fn take_slots(&mut self, connection: ConnectionId, count: u64, publishes: bool) -> Option<u64> {
         let open = self.open.get_mut(&connection)?;
@@ -96,7 +106,7 @@ impl Connections {
         }
     }
 
-    /// A batch is written; its answers follow.
+    /// A batch is applied; its answers follow.
     pub(crate) const fn begin_round(&mut self) {
         self.returns.begin_round();
     }

@@ -49,12 +49,6 @@ impl Node {
         self.leads
     }
 
-    /// 0 healthy, 1 soft, 2 read-only.
-    #[must_use]
-    pub fn quorum_state(&self) -> u8 {
-        if self.leads { 0 } else { 2 }
-    }
-
     /// Which initial values were configured and are not the cluster's, with the configured value and the one in use. Right once
     /// the node [is ready](Node::is_ready).
     #[must_use]

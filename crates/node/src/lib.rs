@@ -7,10 +7,11 @@
 //! 1. [`NodeRecovery`] takes the journal's batches, one by one, and becomes a [`Node`];
 //! 2. requests of connections ([`Request`]), queries ([`Query`]) and acts ([`Act`]) of operators come in; commands are collected in one
 //!    open batch while the journal writes the one before;
-//! 3. [`Output`]s go out: journal writes, segment work, reads, answers, deliveries.
+//! 3. with other voters, what they say comes in ([`Node::handle_peer`]), and goes out ([`Output::SendPeer`]);
+//! 4. [`Output`]s go out: journal writes, segment work, reads, answers, deliveries.
 //!
 //! Reading order: `node.rs` (the order of things), `admit.rs` (what a request becomes), `commit.rs` (what an applied batch
-//! sets off), `resume.rs` (how a member goes on elsewhere), `duties` (what the leader proposes by itself), `request.rs`, `reply.rs` and `output.rs`.
+//! sets off), `office.rs` (what begins and ends with the leadership), `peers.rs` (how this node stands with the others), `resume.rs` (how a member goes on elsewhere), `duties` (what the leader proposes by itself), `request.rs`, `reply.rs` and `output.rs`.
 
 mod acts;
 mod admit;
@@ -27,11 +28,14 @@ mod duties;
 mod fold;
 mod handles;
 mod inspect;
+mod journal_queue;
 mod letters;
 mod node;
+mod office;
 mod open_batch;
 mod options;
 mod output;
+mod peers;
 mod pulls;
 mod queries;
 mod recent;
@@ -45,20 +49,23 @@ mod returns;
 mod sends;
 mod sessions;
 mod stretches;
+mod traces;
 mod unreadable;
 pub mod views;
 
-pub use config::{NodeConfig, Now};
+pub use config::{NodeConfig, Now, PEERS_MAX, Peer, PeersError};
 pub use copies::{Copied, CopyWork};
 pub use duties::room::DiskState;
 pub use fold::{Single, fold};
 pub use handles::Handles;
 pub use inspect::Gauges;
+pub use mortarmq_replica::{HandOverError, PeerMessage};
 pub use mortarmq_shard::{DefaultKey, Defaults, SeekTarget};
 pub use mortarmq_wire::{ErrorCode, Outcome};
 pub use node::{Node, TICK_MS};
 pub use options::Settings;
 pub use output::{Delivery, Output, ReadJob, ReadResult, SegmentWork};
+pub use peers::{PeerState, PeerView};
 pub use recovery::{NodeError, NodeRecovery};
 pub use refusal::settle_code;
 pub use reply::{Answer, CreditGranted, Failure, QueryAnswer, QueryReply, Reply};

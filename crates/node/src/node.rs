@@ -7,18 +7,21 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use mortarmq_replica::Replica;
+use mortarmq_replica::{Entry, Replica};
 use mortarmq_shard::Shard;
+use mortarmq_shard::command::Batch;
 use mortarmq_storage::{Clock, HardState, JournalBatch};
 use mortarmq_types::{ConnectionId, Epoch, MonotonicTime, PathId, Position};
 
 use crate::ages::Ages;
 use crate::clock::ClusterClock;
-use crate::config::{NodeConfig, Now};
+use crate::config::{NodeConfig, Now, node_of};
 use crate::connections::Connections;
 use crate::duties::checkpoint::{Checkpoints, journal_bytes};
 use crate::duties::retain::Retaining;
 use crate::duties::room::DiskState;
+use crate::journal_queue::{JournalQueue, Piece};
+use crate::office::Office;
 use crate::open_batch::{OpenBatch, Waiter};
 use crate::output::{Output, ReadJob, ReadResult};
 use crate::pulls::Pulls;
@@ -63,14 +66,20 @@ pub struct Node {
     /// Whose turn it is to be given messages first, by path.
     pub(crate) turns: BTreeMap<PathId, u64>,
     pub(crate) outputs: VecDeque<Output>,
+    /// What the replica says of the office.
+    pub(crate) office: Office,
+    /// Whether this node holds it.
     pub(crate) leads: bool,
     /// Whether the first batch of this leadership is applied: only then do answers rest on the present epoch.
     pub(crate) settled_in: bool,
     pub(crate) first_batch_due: bool,
     journal_writes: u32,
+    /// Appends that wait until the journal is done with one.
+    journal_queue: JournalQueue,
     /// When the write that is under way was begun.
     journal_since: MonotonicTime,
     next_raft_tick: MonotonicTime,
+    pub(crate) last_turn: MonotonicTime,
     pub(crate) last_ticket: u64,
     pub(crate) written_ticket: u64,
     pub(crate) unwritten: VecDeque<(u64, u64)>,
@@ -107,6 +116,9 @@ pub(crate) struct ProposedBatch {
     pub(crate) bytes: u64,
 }
 
+/// What closing a batch adds to it, at most.
+const STAMP_BYTES: usize = 64;
+
 /// The driver ticks this often.
 pub const TICK_MS: u64 = 50;
 
@@ -140,12 +152,15 @@ impl Node {
             attention: BTreeSet::new(),
             turns: BTreeMap::new(),
             outputs: VecDeque::new(),
+            office: Office::default(),
             leads: false,
             settled_in: false,
             first_batch_due: false,
             journal_writes: 0,
+            journal_queue: JournalQueue::default(),
             journal_since: MonotonicTime::ZERO,
             next_raft_tick: MonotonicTime::ZERO,
+            last_turn: MonotonicTime::ZERO,
             last_ticket: 0,
             written_ticket: 0,
             unwritten: VecDeque::new(),
@@ -204,10 +219,12 @@ impl Node {
     pub fn handle_journal_written(&mut self, now: Now, ready_number: u64) {
         self.turn(now);
         self.journal_writes = self.journal_writes.checked_sub(1).expect("invariant 1: a write was under way");
-        // Nothing was committed meanwhile, so nobody could settle.
-        self.clock.journal_took(now.monotonic.since_ms(self.journal_since));
-        self.connections.begin_round();
+        if !self.config.has_peers() {
+            // Nothing was committed meanwhile, so nobody could settle.
+            self.clock.journal_took(now.monotonic.since_ms(self.journal_since));
+        }
         self.replica.handle_persisted(ready_number);
+        self.write_journal(now);
     }
 
     /// The segment writer wrote all work up to a ticket: it can be read now.
@@ -293,8 +310,8 @@ impl Node {
     /// When the next tick is due at the latest; `None` if only the regular ones are.
     #[must_use]
     pub fn next_wake(&self) -> Option<MonotonicTime> {
-        // What needs a batch waits for the journal anyway; its completion is an input of its own.
-        let can_propose = self.leads && self.journal_writes == 0;
+        // What needs a batch waits for the journal anyway.
+        let can_propose = self.can_propose();
         // What is deleted is given back turn by turn, and everybody has a turn between.
         let remains = self.shard.has_remains().then_some(MonotonicTime::ZERO);
         let due = self.shard.state().next_due().filter(|_| can_propose).map(|time| self.clock.monotonic(time));
@@ -340,7 +357,8 @@ impl Node {
 
     /// Notes that the loop turned; a turn that took too long excuses everybody who could not be heard.
     pub(crate) fn turn(&mut self, now: Now) {
-        let stalled_ms = self.clock.turn(now.monotonic);
+        self.last_turn = now.monotonic;
+        let stalled_ms = self.clock.turn(now.monotonic, self.is_halted(now.monotonic));
         if stalled_ms > 0 {
             self.sessions.excuse(stalled_ms);
         }
@@ -363,13 +381,11 @@ impl Node {
         let Some(asked) = self.replica.poll_output() else { return false };
         match asked {
             Asked::Append { ready_number, hard_state, entries } => {
-                let hard_state = HardState { term: hard_state.term, vote: hard_state.vote, commit: hard_state.commit };
-                let clock = Clock { boot_id: self.config.boot_id, boot_ms: now.monotonic.get() };
-                let entries = entries.into_iter().map(to_journal).collect();
-                self.journal_writes += 1;
-                self.journal_since = now.monotonic;
-                let batch = JournalBatch { number: 0, hard_state, clock, entries };
-                self.outputs.push_back(Output::Journal { ready_number, batch });
+                if self.config.has_peers() && !self.leads {
+                    self.note_stamps(now, &entries);
+                }
+                self.journal_queue.push(ready_number, hard_state, entries);
+                self.write_journal(now);
             }
             Asked::Committed { entries } => {
                 for entry in entries {
@@ -380,16 +396,48 @@ impl Node {
                 }
             }
             Asked::ReadReady { token, .. } => self.answer_queries(token),
-            Asked::Role { is_leader, .. } => self.handle_role(now, is_leader),
-            // Version 0.1 runs one voter here: there is no peer that a message could go to.
-            Asked::Send { .. } => {}
+            Asked::Role { leader, epoch, is_leader } => {
+                self.handle_role(now, Office { leader: leader.map(node_of), epoch, is_leader });
+            }
+            Asked::Send { to, message } => self.outputs.push_back(Output::SendPeer { to: node_of(to), message }),
         }
         true
     }
 
+    /// Hands the journal the next batch, if it has none.
+    fn write_journal(&mut self, now: Now) {
+        if self.journal_writes > 0 {
+            return;
+        }
+        let Some(Piece { number, hard_state, entries }) = self.journal_queue.pop() else { return };
+        let hard_state = HardState { term: hard_state.term, vote: hard_state.vote, commit: hard_state.commit };
+        let clock = Clock { boot_id: self.config.boot_id, boot_ms: now.monotonic.get() };
+        let entries = entries.into_iter().map(to_journal).collect();
+        self.journal_writes += 1;
+        self.journal_since = now.monotonic;
+        let batch = JournalBatch { number: 0, hard_state, clock, entries };
+        self.outputs.push_back(Output::Journal { ready_number: number, batch });
+    }
+
+    /// A leader's entries came in: what they say of the time is known from now on, whether they are committed or not.
+    fn note_stamps(&mut self, now: Now, entries: &[Entry]) {
+        for entry in entries.iter().filter(|entry| !entry.data.is_empty()) {
+            // One that this build cannot read stops it when it is committed.
+            if let Ok(batch) = Batch::open(entry.data.clone()) {
+                self.clock.received(batch.stamp.time, now.monotonic);
+            }
+        }
+    }
+
+    /// Whether a batch would enter the log now. The journal's completion, a peer's word and the tick are inputs of their own.
+    fn can_propose(&self) -> bool {
+        let is_idle = self.leads && self.journal_writes == 0;
+        is_idle && self.has_majority() && self.replica.takes_proposal(self.open.len() + STAMP_BYTES)
+    }
+
     /// Proposes the open batch if the journal is idle and there is a reason to; says whether it did.
     fn close_batch(&mut self, now: Now) -> bool {
-        if !self.leads || self.journal_writes > 0 || (self.gathers && self.missing() > 0) {
+        if !self.can_propose() || (self.gathers && self.missing() > 0) {
             return false;
         }
         self.add_leader_commands(now);

@@ -1,10 +1,12 @@
 //! What a node asks of its driver. Outputs are carried out in order, except that reads may take their time.
 
+use mortarmq_replica::PeerMessage;
 use mortarmq_shard::Image;
 use mortarmq_shard::record::Record;
 use mortarmq_storage::{CheckpointMeta, JournalBatch, LedgerRecord, SegmentRecord};
 use mortarmq_types::{
-    Attempt, Cause, ConnectionId, DeliveryId, MonotonicTime, Partition, Position, Seq, TopicIncarnation, WallTime,
+    Attempt, Cause, ConnectionId, DeliveryId, Epoch, MonotonicTime, NodeId, Partition, Position, Seq, TopicIncarnation,
+    WallTime,
 };
 
 use crate::copies::CopyWork;
@@ -95,8 +97,19 @@ pub enum Output {
         /// The answer.
         reply: Box<QueryReply>,
     },
+    /// Send to another node, now; it calls `handle_peer`. What is lost on the way is said again where it matters.
+    SendPeer {
+        /// The node.
+        to: NodeId,
+        /// The message.
+        message: PeerMessage,
+    },
     /// The node lost or won the leadership, or learned who has it.
     Role {
+        /// The leader, if it is known.
+        leader: Option<NodeId>,
+        /// The term that it leads or that this node has seen.
+        epoch: Epoch,
         /// Whether it leads.
         is_leader: bool,
     },

@@ -2,12 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use mortarmq_shard::ledger::{LedgerEvent, LedgerKind};
+use mortarmq_shard::Topic;
 use mortarmq_shard::names::dead_letter_name;
 use mortarmq_shard::record::open_record;
-use mortarmq_shard::{State, Topic};
-use mortarmq_storage::StoredRecord;
-use mortarmq_types::{ConnectionId, Partition, PathId, Position, Seq, TopicIncarnation};
+use mortarmq_types::{ConnectionId, NodeId, Partition, PathId, Position, Seq, TopicIncarnation};
 use mortarmq_wire::{ErrorCode, RecordBody};
 
 use crate::ages::leases_asked;
@@ -15,12 +13,10 @@ use crate::config::Now;
 use crate::node::Node;
 use crate::output::{Output, ReadJob, ReadResult};
 use crate::recent::Stored;
-use crate::refusal::not_leading;
 use crate::reply::{Answer, Failure, QueryAnswer, QueryReply};
 use crate::request::{Act, Query};
 use crate::views::{
-    LeaderView, PeekView, PeekedMessage, StatsView, TraceEvent, TraceView, balance, dead_letters, defaults, groups,
-    metadata, stats, topics, trace,
+    LeaderView, PeekView, PeekedMessage, StatsView, balance, dead_letters, defaults, groups, metadata, stats, topics,
 };
 
 /// Most messages of one peek, and about how many bytes.
@@ -36,7 +32,7 @@ pub(crate) struct Queries {
     confirming: Option<(u64, Vec<Asked>)>,
     last_token: u64,
     /// For a read of a segment or ledger.
-    reading: BTreeMap<u64, Reading>,
+    pub(crate) reading: BTreeMap<u64, Reading>,
     /// For the places of a time: the act and its path.
     pub(crate) seeking: BTreeMap<u64, (u64, PathId)>,
 }
@@ -48,19 +44,30 @@ pub(crate) enum Asked {
     Metadata { connection: ConnectionId, slot: u64, names: Vec<String> },
 }
 
+/// A question that waits for a read.
 #[derive(Debug)]
-struct Reading {
-    query: u64,
-    position: Position,
-    topic: TopicIncarnation,
-    name: String,
-    partition: Partition,
-    wanted: Wanted,
+pub(crate) struct Reading {
+    pub(crate) query: u64,
+    pub(crate) position: Position,
+    pub(crate) freshness: Freshness,
+    pub(crate) topic: TopicIncarnation,
+    pub(crate) name: String,
+    pub(crate) partition: Partition,
+    pub(crate) wanted: Wanted,
+}
+
+/// What an answer claims.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Freshness {
+    /// It rests on a read index of the present epoch.
+    Present,
+    /// It is what this node has, and may be older than what is committed.
+    Stale,
 }
 
 /// What becomes of what is read.
 #[derive(Clone, Copy, Debug)]
-enum Wanted {
+pub(crate) enum Wanted {
     Messages,
     DeadLetters,
     Life(Seq),
@@ -92,10 +99,21 @@ impl Node {
     /// A question of an operator.
     pub fn handle_query(&mut self, now: Now, query: u64, question: Query) {
         self.turn(now);
-        if self.leads {
-            self.queries.ask(Asked::Query { query, question });
-        } else {
-            self.reply(query, Err(not_leading()));
+        match self.refusal_to_serve() {
+            None => self.queries.ask(Asked::Query { query, question }),
+            Some(failure) => self.answer_without_index(query, &question, failure),
+        }
+    }
+
+    /// Answers without a read index: as the state is here, where no majority is known that has a later one. Who can be asked
+    /// otherwise is told.
+    fn answer_without_index(&mut self, query: u64, question: &Query, failure: Failure) {
+        let has_other_leader = !self.leads && self.office.leader.is_some();
+        if has_other_leader || !self.config.has_peers() {
+            return self.reply(query, Err(failure));
+        }
+        if let Some(result) = self.look_up(query, question, Freshness::Stale) {
+            self.reply_with(query, self.position(), Freshness::Stale, result);
         }
     }
 
@@ -123,7 +141,7 @@ impl Node {
                     self.answer(connection, slot, Ok(Answer::Metadata(view)));
                 }
                 Asked::Query { query, question } => {
-                    if let Some(result) = self.look_up(query, &question) {
+                    if let Some(result) = self.look_up(query, &question, Freshness::Present) {
                         self.reply(query, result);
                     }
                 }
@@ -138,7 +156,8 @@ impl Node {
         for asked in asked {
             match asked {
                 Asked::Metadata { connection, slot, .. } => self.answer(connection, slot, Err(failure.clone())),
-                Asked::Query { query, .. } | Asked::Act { query, .. } => self.reply(query, Err(failure.clone())),
+                Asked::Query { query, question } => self.answer_without_index(query, &question, failure.clone()),
+                Asked::Act { query, .. } => self.reply(query, Err(failure.clone())),
             }
         }
     }
@@ -164,8 +183,7 @@ impl Node {
                 Err(Failure::new(ErrorCode::Internal, "the read was answered with something else"))
             }
         };
-        let reply = Box::new(QueryReply { position: reading.position, result: answer });
-        self.outputs.push_back(Output::Query { query: reading.query, reply });
+        self.reply_with(reading.query, reading.position, reading.freshness, answer);
     }
 
     pub(crate) fn reply(&mut self, query: u64, result: Result<QueryAnswer, Failure>) {
@@ -173,18 +191,29 @@ impl Node {
     }
 
     pub(crate) fn reply_at(&mut self, query: u64, position: Position, result: Result<QueryAnswer, Failure>) {
-        let reply = Box::new(QueryReply { position, result });
+        self.reply_with(query, position, Freshness::Present, result);
+    }
+
+    fn reply_with(
+        &mut self,
+        query: u64,
+        position: Position,
+        freshness: Freshness,
+        result: Result<QueryAnswer, Failure>,
+    ) {
+        let is_stale = freshness == Freshness::Stale;
+        let reply = Box::new(QueryReply { position, is_stale, result });
         self.outputs.push_back(Output::Query { query, reply });
     }
 
     fn leader_view(&self) -> LeaderView {
-        let (leader_id, leader_epoch) = (Some(self.config.node_id.get()), self.replica.epoch().get());
+        let (leader_id, leader_epoch) = (self.office.leader.map(NodeId::get), self.replica.epoch().get());
         LeaderView { leader_id, leader_epoch, quorum_state: self.quorum_state() }
     }
 
     /// Answers from the state, or begins a read and answers later (`None`).
-    fn look_up(&mut self, query: u64, question: &Query) -> Option<Result<QueryAnswer, Failure>> {
-        let leader = Some(self.config.node_id.get());
+    fn look_up(&mut self, query: u64, question: &Query, freshness: Freshness) -> Option<Result<QueryAnswer, Failure>> {
+        let leader = self.office.leader.map(NodeId::get);
         let state = self.shard.state();
         let topic = match question {
             Query::Stats { topic: Some(name) }
@@ -204,7 +233,7 @@ impl Node {
             | Query::Defaults => None,
         };
         let answer = match question {
-            Query::Stats { .. } => QueryAnswer::Stats(self.stats(topic)),
+            Query::Stats { .. } => QueryAnswer::Stats(self.stats(topic, freshness)),
             Query::Balance { topic: name } => QueryAnswer::Balance(balance::view(state, name.as_deref())),
             Query::Topics => QueryAnswer::Topics(topics::list(state)),
             Query::Topic { .. } => {
@@ -224,7 +253,8 @@ impl Node {
                     return Some(Err(failure));
                 }
                 let range = kept(topic, *partition, *from);
-                return self.peek(query, Wanted::Messages, (id, name), *partition, range, *max);
+                let asker = (query, freshness);
+                return self.peek(asker, Wanted::Messages, (id, name), *partition, range, *max);
             }
             Query::DeadLetters { partition, from, max, .. } => {
                 let (id, topic) = topic.expect("a topic that does not exist was refused above");
@@ -236,7 +266,8 @@ impl Node {
                     return Some(Ok(QueryAnswer::DeadLetters(dead_letters::view(state, id, name, Vec::new()))));
                 };
                 let range = kept(&state.topics[&dead], *partition, *from);
-                return self.peek(query, Wanted::DeadLetters, (dead, name), *partition, range, *max);
+                let asker = (query, freshness);
+                return self.peek(asker, Wanted::DeadLetters, (dead, name), *partition, range, *max);
             }
             Query::Trace { partition, seq, .. } => {
                 let (id, topic) = topic.expect("a topic that does not exist was refused above");
@@ -244,16 +275,16 @@ impl Node {
                 if let Err(failure) = check_message(topic, *partition, *seq) {
                     return Some(Err(failure));
                 }
-                self.begin_trace(query, id, name, *partition, *seq);
+                self.begin_trace((query, freshness), (id, name), *partition, *seq);
                 return None;
             }
         };
         Some(Ok(answer))
     }
 
-    fn stats(&self, only: Option<(TopicIncarnation, &Topic)>) -> StatsView {
+    fn stats(&self, only: Option<(TopicIncarnation, &Topic)>, freshness: Freshness) -> StatsView {
         let state = self.shard.state();
-        let leader = Some(self.config.node_id.get());
+        let leader = self.office.leader.map(NodeId::get);
         let every = || state.topics.iter().map(|(id, topic)| (*id, &**topic)).collect();
         let shown: Vec<_> = only.map_or_else(every, |one| vec![one]);
         let leases_asked = leases_asked(shown.iter().map(|(_, topic)| *topic));
@@ -270,7 +301,7 @@ impl Node {
             epoch: state.epoch.get(),
             commit_index: state.commit_index.get(),
             quorum_state: self.quorum_state(),
-            stale: false,
+            stale: freshness == Freshness::Stale,
             groups_expired: self.shard.state().groups_expired,
             topics: shown.into_iter().map(row).collect(),
         }
@@ -278,7 +309,7 @@ impl Node {
 
     fn peek(
         &mut self,
-        query: u64,
+        (query, freshness): (u64, Freshness),
         wanted: Wanted,
         (topic, name): (TopicIncarnation, String),
         partition: Partition,
@@ -303,7 +334,7 @@ impl Node {
         let (from, to) = (range.start, end.min(in_memory));
         let needed = self.recent.needed_ticket(topic, partition);
         let ticket = self.read(needed, ReadJob::Records { topic, partition, from, to, max_bytes: PEEK_BYTES });
-        let reading = Reading { query, position: self.position(), topic, name, partition, wanted };
+        let reading = Reading { query, position: self.position(), freshness, topic, name, partition, wanted };
         self.queries.reading.insert(ticket, reading);
         None
     }
@@ -321,49 +352,6 @@ impl Node {
             }
             Wanted::Messages | Wanted::Life(_) => QueryAnswer::Peek(PeekView { topic: name, messages }),
         }
-    }
-
-    /// The first message of a partition that is kept; the first of all if there is no such topic.
-    fn kept_from(&self, topic: TopicIncarnation, partition: Partition) -> Seq {
-        let topic = self.shard.state().topics.get(&topic);
-        topic.map_or(Seq::FIRST, |topic| topic.partitions[partition.index()].kept.first_seq)
-    }
-
-    /// A trace reads the ledger once all that is applied is written to it.
-    fn begin_trace(&mut self, query: u64, topic: TopicIncarnation, name: String, partition: Partition, seq: Seq) {
-        let ticket = self.read(self.last_ticket, ReadJob::Life { topic, partition, seq });
-        let reading = Reading { query, position: self.position(), topic, name, partition, wanted: Wanted::Life(seq) };
-        self.queries.reading.insert(ticket, reading);
-    }
-
-    fn tell_life(
-        &self,
-        reading: &Reading,
-        record: Result<Option<StoredRecord>, String>,
-        payloads: Vec<bytes::Bytes>,
-    ) -> Result<QueryAnswer, Failure> {
-        let Wanted::Life(seq) = reading.wanted else {
-            return Err(Failure::new(ErrorCode::Internal, "the read was answered with a life"));
-        };
-        let mut events = Vec::with_capacity(payloads.len() + 1);
-        let kept_from = self.kept_from(reading.topic, reading.partition);
-        match record {
-            Ok(Some(record)) => events.push(stored_event(&Stored::from(record))),
-            Ok(None) if seq < kept_from => events.push(gone_event(kept_from)),
-            Ok(None) => {}
-            Err(reason) => events.push(unreadable_event(&reason)),
-        }
-        for payload in payloads {
-            let event = LedgerEvent::decode(payload)
-                .map_err(|error| Failure::new(ErrorCode::Internal, format!("the ledger cannot be read: {error}")))?;
-            let Some(event) = event.of_message(seq) else { continue };
-            events.push(ledger_event(self.shard.state(), &reading.name, &event));
-        }
-        let mut standing = trace::standing(self.shard.state(), reading.topic, reading.partition, seq);
-        for row in &mut standing {
-            row.look_up(&events, seq >= kept_from);
-        }
-        Ok(QueryAnswer::Trace(TraceView { events, standing }))
     }
 }
 
@@ -422,74 +410,4 @@ fn peeked(partition: Partition, stored: &Stored) -> Option<PeekedMessage> {
         headers,
         record,
     })
-}
-
-fn stored_event(stored: &Stored) -> TraceEvent {
-    let detail = match open_record(&stored.record) {
-        Ok(record) if record.producer_id.get() == 0 => String::new(),
-        Ok(record) => format!("producer {:016x} number {}", record.producer_id.get(), record.producer_seq),
-        Err(error) => format!("unreadable: {error}"),
-    };
-    TraceEvent {
-        time_ms: stored.published_at.get(),
-        commit_index: stored.position.commit_index.get(),
-        path: "-".to_owned(),
-        stage: "stored",
-        delivery_id: None,
-        attempt: None,
-        member: None,
-        cause: None,
-        detail,
-    }
-}
-
-/// Retention has passed a message, and its record is gone.
-fn gone_event(kept_from: Seq) -> TraceEvent {
-    let text = "its record is gone: retention keeps this partition from sequence";
-    TraceEvent { detail: format!("{text} {kept_from} on"), ..unreadable_event("") }
-}
-
-/// That a message was stored is known; when, and by whom, stands in the record.
-fn unreadable_event(reason: &str) -> TraceEvent {
-    TraceEvent {
-        time_ms: 0,
-        commit_index: 0,
-        path: "-".to_owned(),
-        stage: "stored",
-        delivery_id: None,
-        attempt: None,
-        member: None,
-        cause: None,
-        detail: format!("unreadable: {reason}"),
-    }
-}
-
-fn ledger_event(state: &State, topic: &str, event: &LedgerEvent) -> TraceEvent {
-    let group = state.paths.get(&event.path).map_or_else(|| format!("path-{}", event.path), |path| path.group.clone());
-    let (stage, cause) = match event.kind {
-        LedgerKind::Leased(cause) => ("leased", Some(cause.word())),
-        LedgerKind::Extended => ("extended", None),
-        LedgerKind::LeaseEnded(cause) => ("lease_ended", Some(cause.word())),
-        LedgerKind::Acked => ("acked", None),
-        LedgerKind::Dead(death) => ("dead", Some(death.word())),
-        LedgerKind::Dropped(reason) => ("dropped", Some(reason.word())),
-        LedgerKind::Redriven => ("redriven", None),
-        LedgerKind::Replayed => ("replayed", None),
-    };
-    let detail = match (event.previous.get(), event.detail.as_str()) {
-        (0, detail) => detail.to_owned(),
-        (previous, "") => format!("follows delivery {previous}"),
-        (previous, detail) => format!("follows delivery {previous}, {detail}"),
-    };
-    TraceEvent {
-        time_ms: event.wall.get(),
-        commit_index: event.commit_index.get(),
-        path: format!("{topic}/{group}"),
-        stage,
-        delivery_id: (event.first_delivery.get() != 0).then(|| event.first_delivery.get()),
-        attempt: (event.attempt.get() != 0).then(|| event.attempt.get()),
-        member: (event.member.get() != 0).then(|| format!("{:016x}", event.member.get())),
-        cause,
-        detail,
-    }
 }

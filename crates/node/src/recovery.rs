@@ -5,11 +5,11 @@ use mortarmq_replica::{Entry, EntryKind, HardState, Recovery, Replica, ReplicaCo
 use mortarmq_shard::command::Batch;
 use mortarmq_shard::{CommandError, Effect, ImageError, Shard};
 use mortarmq_storage::{CheckpointMeta, Clock, JournalBatch, JournalEntry};
-use mortarmq_types::{ClusterTime, Epoch, MonotonicTime};
+use mortarmq_types::{ClusterTime, Epoch, MonotonicTime, ShardId};
 
 use crate::clock::ClusterClock;
 use crate::commit::{self, LEDGER_EVENT_BYTES};
-use crate::config::{NodeConfig, Now};
+use crate::config::{NodeConfig, Now, PeersError};
 use crate::duties::checkpoint::{Checkpoints, journal_bytes};
 use crate::node::Node;
 use crate::output::SegmentWork;
@@ -18,15 +18,20 @@ use crate::recent::Recent;
 /// Why a node cannot go on. The process says so and ends; a stopped node is better than a lying one.
 #[derive(Debug, thiserror::Error)]
 pub enum NodeError {
+    /// The configured peers cannot be the voters of the shard.
+    #[error("the peers cannot be the voters of this shard")]
+    Peers(#[source] PeersError),
     /// The journal does not fit together.
     #[error("the journal does not fit together")]
     Recovery(#[source] mortarmq_replica::RecoveryError),
     /// The image in the checkpoint is not what was written, or of another version.
     #[error("the state in the checkpoint cannot be read")]
     Image(#[source] ImageError),
-    /// The checkpoint belongs to another node or shard.
-    #[error("the checkpoint belongs to {found}, not to {expected}: is this the right data folder?")]
+    /// The checkpoint or the journal belongs to another node, shard or set of voters.
+    #[error("the {of} belongs to {found}, not to {expected}: is this the right data folder?")]
     Foreign {
+        /// What of it.
+        of: &'static str,
         /// Whose it is.
         found: String,
         /// Who starts.
@@ -77,11 +82,8 @@ impl NodeRecovery {
     /// # Errors
     /// When the configuration cannot be used.
     pub fn new(config: NodeConfig) -> Result<Self, NodeError> {
-        let id = config.raft_id();
-        let recovery = Replica::recover_begin(ReplicaConfig::new(id, vec![id], 0)).map_err(NodeError::Recovery)?;
-        let (shard, last_stamp, checkpoints) = (Shard::default(), ClusterTime::ZERO, Checkpoints::default());
-        let unwritten = Unwritten::nothing(&config);
-        Ok(Self { config, recovery, shard, last_stamp, last_clock: None, checkpoints, unwritten, has_freed: false })
+        let replica = config.replica().map_err(NodeError::Peers)?;
+        Self::begin(config, replica, Shard::default(), ClusterTime::ZERO, Checkpoints::default())
     }
 
     /// A node that goes on from a checkpoint; the journal's batches follow, from wherever the journal begins.
@@ -89,24 +91,31 @@ impl NodeRecovery {
     /// # Errors
     /// When the image cannot be read, or belongs to another node (P11).
     pub fn from_checkpoint(config: NodeConfig, meta: &CheckpointMeta, image: Bytes) -> Result<Self, NodeError> {
-        let id = config.raft_id();
+        let mut replica = config.replica().map_err(NodeError::Peers)?;
         let mine = (config.shard, config.membership());
         if (meta.shard, &meta.membership) != (mine.0, &mine.1) {
-            let name =
-                |(shard, membership): (mortarmq_types::ShardId, &Bytes)| format!("shard {shard} of {membership:?}");
-            let (found, expected) = (name((meta.shard, &meta.membership)), name((mine.0, &mine.1)));
-            return Err(NodeError::Foreign { found, expected });
+            let (found, expected) = (named(meta.shard, &meta.membership), named(mine.0, &mine.1));
+            return Err(NodeError::Foreign { of: "checkpoint", found, expected });
         }
-        let mut replica = ReplicaConfig::new(id, vec![id], 0);
         replica.applied = meta.log_index;
         replica.applied_epoch = Epoch::new(meta.term);
-        let recovery = Replica::recover_begin(replica).map_err(NodeError::Recovery)?;
         let shard = Shard::from_image(image).map_err(NodeError::Image)?;
         let last_stamp = ClusterTime::new(meta.last_stamp_ms);
         let applied = (meta.log_index, meta.term);
         let checkpoints = Checkpoints { durable: meta.log_index, applied, ..Checkpoints::default() };
-        let unwritten = Unwritten::nothing(&config);
-        Ok(Self { config, recovery, shard, last_stamp, last_clock: None, checkpoints, unwritten, has_freed: false })
+        Self::begin(config, replica, shard, last_stamp, checkpoints)
+    }
+
+    fn begin(
+        config: NodeConfig,
+        replica: ReplicaConfig,
+        shard: Shard,
+        last_stamp: ClusterTime,
+        checkpoints: Checkpoints,
+    ) -> Result<Self, NodeError> {
+        let recovery = Replica::recover_begin(replica).map_err(NodeError::Recovery)?;
+        let (unwritten, has_freed) = (Unwritten::nothing(&config), false);
+        Ok(Self { config, recovery, shard, last_stamp, last_clock: None, checkpoints, unwritten, has_freed })
     }
 
     /// The size at which segments and ledger files are begun anew, once the cluster's initial values are known.
@@ -118,10 +127,16 @@ impl NodeRecovery {
         self.shard.state().defaults.as_ref().map(|defaults| defaults.segment_max_bytes)
     }
 
-    /// The membership that opens each journal file: the voters' Raft ids, big-endian.
+    /// The membership that opens each journal file: the voters' Raft ids, big-endian and rising.
     #[must_use]
     pub fn membership(&self) -> Bytes {
         self.config.membership()
+    }
+
+    /// The journal goes on with other voters than are configured.
+    pub(crate) fn foreign_journal(&self, membership: &Bytes) -> NodeError {
+        let (found, expected) = (named(self.config.shard, membership), named(self.config.shard, &self.membership()));
+        NodeError::Foreign { of: "journal", found, expected }
     }
 
     /// Takes one batch of the journal; the driver gives the work to the segment writer.
@@ -129,15 +144,21 @@ impl NodeRecovery {
     /// # Errors
     /// When the batch does not follow the ones before, or holds a command that this build does not know.
     pub fn handle_batch(&mut self, batch: JournalBatch) -> Result<Vec<SegmentWork>, NodeError> {
-        self.last_clock = Some(batch.clock);
         let hard_state =
             HardState { term: batch.hard_state.term, vote: batch.hard_state.vote, commit: batch.hard_state.commit };
         let entries = batch.entries.into_iter().map(from_journal).collect::<Vec<_>>();
+        let mut brings_stamp = false;
         for entry in entries.iter().filter(|entry| entry.kind == EntryKind::Normal && !entry.data.is_empty()) {
             let stamp = Batch::open(entry.data.clone())
                 .map_err(|source| NodeError::Command { log_index: entry.log_index, source })?
                 .stamp;
-            self.last_stamp = self.last_stamp.max(stamp.time);
+            if stamp.time >= self.last_stamp {
+                (self.last_stamp, brings_stamp) = (stamp.time, true);
+            }
+        }
+        // One of several may have stood for election since it last heard its leader, in vain; that is no word of a leader.
+        if brings_stamp || !self.config.has_peers() {
+            self.last_clock = Some(batch.clock);
         }
         let committed = self.recovery.handle_batch(hard_state, entries).map_err(NodeError::Recovery)?;
         let mut work = Vec::new();
@@ -199,7 +220,7 @@ impl NodeRecovery {
         self.unwritten = Unwritten::nothing(&self.config);
     }
 
-    /// The recovered node, when all work is written. The only voter stands for election at once.
+    /// The recovered node, when all work is written. A voter that is alone stands for election at once.
     ///
     /// # Errors
     /// When the journal's end does not fit its beginning.
@@ -235,6 +256,17 @@ impl NodeRecovery {
         node.retention.has_freed = self.has_freed;
         Ok(node)
     }
+}
+
+/// A shard with its voters, each as node and incarnation.
+fn named(shard: ShardId, membership: &[u8]) -> String {
+    let voter = |id: &[u8]| {
+        let (node, incarnation) = id.split_at(id.len() / 2);
+        let number = |bytes: &[u8]| bytes.iter().fold(0_u64, |number, byte| (number << 8) | u64::from(*byte));
+        format!("node {}.{}", number(node), number(incarnation))
+    };
+    let voters: Vec<String> = membership.chunks(size_of::<u64>()).map(voter).collect();
+    format!("shard {shard} of {}", voters.join(", "))
 }
 
 fn from_journal(entry: JournalEntry) -> Entry {

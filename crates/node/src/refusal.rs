@@ -1,6 +1,7 @@
 //! The state machine's refusals as a client sees them: a code of the registry and a text that says what to do.
 
 use mortarmq_shard::{Refusal, SettleCode};
+use mortarmq_types::NodeId;
 use mortarmq_wire::{ErrorCode, Outcome};
 
 use crate::reply::Failure;
@@ -55,8 +56,12 @@ pub(crate) fn unknown(code: ErrorCode, message: &str) -> Failure {
 }
 
 /// This node does not lead, and nothing was proposed.
-pub(crate) fn not_leading() -> Failure {
-    Failure::new(ErrorCode::ReadOnlyDegraded, "no leader is known here; retry in a moment")
+pub(crate) fn not_leading(leader: Option<NodeId>) -> Failure {
+    let text = leader.map_or_else(
+        || "no leader is known here; nothing was stored: retry in a moment".to_owned(),
+        |leader| format!("node {leader} leads, not this one; nothing was stored: ask there"),
+    );
+    Failure::new(ErrorCode::ReadOnlyDegraded, text)
 }
 
 /// Back-pressure: nothing was stored, and a retry helps soon.

@@ -102,6 +102,8 @@ impl Failure {
 pub struct QueryReply {
     /// The position that the answer rests on.
     pub position: Position,
+    /// Whether it may be older than what is committed: there was no majority to ask. It claims no order then.
+    pub is_stale: bool,
     /// What was asked for.
     pub result: Result<QueryAnswer, Failure>,
 }

@@ -1,10 +1,10 @@
 //! Who comes back: of the connections whose publishes a batch answered, how many publish again before the next one is
-//! written. It tells whether a batch is worth to be held back for them.
+//! applied. It tells whether a batch is worth to be held back for them.
 //!
 //! # Invariants
 //! 1. `returned <= answered`, and `expected <= answered`.
 
-/// The rounds of answers and returns; a round begins with each batch that is written.
+/// The rounds of answers and returns; a round begins with each batch that is applied.
 #[derive(Debug)]
 pub(crate) struct Returns {
     /// Names this round; 0 names none.
@@ -24,7 +24,7 @@ impl Default for Returns {
 }
 
 impl Returns {
-    /// The next batch is written, and is about to be answered. What was seen of the last one is learned: a quarter of it counts
+    /// The next batch is applied, and is about to be answered. What was seen of the last one is learned: a quarter of it counts
     /// at once, so that one that is different does not change much.
     pub(crate) const fn begin_round(&mut self) {
         if let Some(share) = (self.returned * WHOLE).checked_div(self.answered) {

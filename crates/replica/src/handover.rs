@@ -60,6 +60,18 @@ impl Handover {
         }
     }
 
+    /// How many ticks ago a follower said anything; `None` if it never did.
+    pub(crate) fn silent_ticks(&self, id: u64, tick: u64) -> Option<u64> {
+        self.heard.get(&id).and_then(|heard| heard.any).map(|heard| tick - heard)
+    }
+
+    /// The follower that could lead soonest, of those that are heard: the one that has acknowledged most.
+    pub(crate) fn heir(&self, view: &OfficeView) -> Option<u64> {
+        let is_heard = |id: u64| self.silent_ticks(id, view.tick).is_some_and(|silent| silent <= FRESH_TICKS);
+        let heard = view.followers.iter().filter(|(id, _)| is_heard(*id));
+        heard.max_by_key(|(id, acknowledged)| (*acknowledged, std::cmp::Reverse(*id))).map(|(id, _)| *id)
+    }
+
     /// Decides, once per tick while leader.
     ///
     /// # Source
@@ -134,6 +146,17 @@ mod tests {
         handover.heard(3, 104, true);
         assert_eq!(handover.decide(&view(110)), OfficeStep::Stay, "300 ms are stale");
         assert_eq!(handover.decide(&OfficeView { oldest_unsynced_tick: None, ..view(110) }), OfficeStep::Stay);
+    }
+
+    #[test]
+    fn the_heir_is_heard_and_has_acknowledged_most() {
+        let mut handover = Handover::default();
+        assert_eq!(handover.heir(&view(110)), None, "nobody was heard");
+        handover.heard(3, 108, false);
+        assert_eq!(handover.heir(&view(110)), Some(3), "2 has more and is silent");
+        handover.heard(2, 105, true);
+        assert_eq!(handover.heir(&view(110)), Some(2));
+        assert_eq!(handover.heir(&view(111)), Some(3), "300 ms are stale");
     }
 
     #[test]

@@ -11,7 +11,7 @@
 //!
 //! Read [`output`] first (what leaves), then [`replica`] (the loop), `ready_queue` (persist, then speak), [`recovery`]
 //! and `log_tail` (what is remembered), `reads` (the read index), `handover` (a leader whose disk hangs), `election`
-//! (time-outs without randomness), and [`peer_message`] (what a peer may say).
+//! (time-outs without randomness), and [`peer_message`] (what a peer may say, and its bytes).
 
 mod election;
 mod handover;
@@ -29,6 +29,6 @@ pub mod replica;
 pub use config::{ConfigError, Limits, ReplicaConfig};
 pub use entry::{Entry, EntryKind, HardState};
 pub use output::Output;
-pub use peer_message::{PeerMessage, RefusedMessage};
+pub use peer_message::{PeerBytesError, PeerMessage, RefusedMessage};
 pub use recovery::{Recovery, RecoveryError};
-pub use replica::{NotLeader, ProposeError, Proposed, Replica};
+pub use replica::{Follower, HandOverError, NotLeader, ProposeError, Proposed, Replica};

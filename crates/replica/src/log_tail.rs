@@ -94,6 +94,12 @@ impl LogTail {
         }
     }
 
+    /// What the entries above an index take; `None` if some of them are forgotten.
+    pub(crate) fn bytes_above(&self, log_index: u64) -> Option<u64> {
+        let offset = usize::try_from(log_index.checked_sub(self.base_index)?).ok()?;
+        Some(self.entries.iter().skip(offset).map(entry_bytes).sum())
+    }
+
     /// Sets the term of the entry before the first, where it was not known when the log began.
     pub(crate) fn set_base_term(&mut self, term: u64) {
         self.base_term = term;

@@ -1,7 +1,11 @@
 //! What one replica says to another, checked once at the edge.
 
+mod codec;
+
 use raft::eraftpb::{Entry, EntryType, Message, MessageType};
 use thiserror::Error;
+
+pub use codec::PeerBytesError;
 
 /// A message between replicas of one shard that is well-formed as far as it can be told without the receiver's state.
 #[derive(Clone, Debug, PartialEq)]
@@ -71,7 +75,18 @@ impl PeerMessage {
         self.0.to
     }
 
-    /// The message itself, for a codec.
+    /// Whether it brings entries of the log.
+    #[must_use]
+    pub fn has_entries(&self) -> bool {
+        !self.0.entries.is_empty()
+    }
+
+    /// Whether only the leader of its epoch says this.
+    pub(crate) fn is_a_leaders(&self) -> bool {
+        matches!(self.0.get_msg_type(), MessageType::MsgAppend | MessageType::MsgHeartbeat | MessageType::MsgTimeoutNow)
+    }
+
+    /// The message itself, for tests.
     #[must_use]
     pub fn as_raft(&self) -> &Message {
         &self.0

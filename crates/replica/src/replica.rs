@@ -6,6 +6,7 @@
 //! 3. What promises durable state leaves only once that state is persisted (P1, failure rule 1).
 //! 4. This replica counts as leader only in a term that is durable here, and the epoch it shows is durable (P10).
 
+mod office;
 mod steps;
 
 use std::collections::VecDeque;
@@ -27,6 +28,8 @@ use crate::reads::Reads;
 use crate::ready_queue::ReadyQueue;
 use crate::recovery::{Recovery, RecoveryError};
 
+pub use office::{Follower, HandOverError};
+
 /// A voter of one shard's Raft group.
 ///
 /// A driver calls, in any order, the inputs [`Replica::handle_tick`] every 50 ms, [`Replica::handle_message`],
@@ -38,6 +41,7 @@ pub struct Replica {
     voters: Vec<u64>,
     place: usize,
     unsynced_limit_bytes: u64,
+    uncommitted_limit_bytes: u64,
     tick: u64,
     outputs: VecDeque<Output>,
     ready_queue: ReadyQueue,
@@ -117,6 +121,7 @@ impl Replica {
             voters: config.voters.clone(),
             place: config.place,
             unsynced_limit_bytes: config.limits.unsynced_bytes,
+            uncommitted_limit_bytes: config.limits.uncommitted_bytes,
             tick: 0,
             outputs: VecDeque::new(),
             ready_queue: ReadyQueue::default(),
@@ -144,16 +149,19 @@ impl Replica {
     }
 
     /// Takes a peer's message. One that is not meant for this replica is dropped, as the network might have done.
+    /// Says whether it was a word of the present leader.
     ///
     /// # Panics
     /// When a peer proves that this replica has forgotten what it promised: it must not go on (failure rule 4).
-    pub fn handle_message(&mut self, message: PeerMessage) {
+    pub fn handle_message(&mut self, message: PeerMessage) -> bool {
+        let is_a_leaders = message.is_a_leaders();
         let message = message.into_raft();
         if message.to != self.id() || message.from == self.id() || !self.voters.contains(&message.from) {
-            return;
+            return false;
         }
+        let is_of_the_leader = is_a_leaders && message.term >= self.raw.raft.term;
         if !message.entries.is_empty() && self.ready_queue.unsynced_bytes() > self.unsynced_limit_bytes {
-            return;
+            return is_of_the_leader;
         }
         let acknowledges = message.get_msg_type() == MessageType::MsgAppendResponse
             && message.term == self.raw.raft.term
@@ -162,6 +170,7 @@ impl Replica {
         // The errors are those of messages that no longer fit; the sender will try again if it matters.
         let _ = self.raw.step(message);
         self.after_input();
+        is_of_the_leader
     }
 
     /// Everything up to this append is durable.

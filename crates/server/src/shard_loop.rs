@@ -216,7 +216,9 @@ impl ShardLoop {
                 Output::GroupExpired { topic, group, dropped } => {
                     tracing::info!(topic, group, dropped, "group deleted: nobody used it for its expire_idle_ms");
                 }
-                Output::Role { is_leader } => tracing::debug!(is_leader, "the node's role"),
+                // A node that is alone has nobody to send to.
+                Output::SendPeer { .. } => {}
+                Output::Role { is_leader, .. } => tracing::debug!(is_leader, "the node's role"),
             }
         }
     }

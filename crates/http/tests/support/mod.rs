@@ -59,7 +59,7 @@ impl NodeHandle for FakeNode {
             return None;
         }
         let position = Position { epoch: Epoch::new(3), commit_index: CommitIndex::new(8123) };
-        Some(QueryReply { position, result: self.answer(question) })
+        Some(QueryReply { position, is_stale: false, result: self.answer(question) })
     }
 
     async fn act(&self, act: Act) -> Option<QueryReply> {
@@ -81,7 +81,7 @@ impl NodeHandle for FakeNode {
             }
         });
         let position = Position { epoch: Epoch::new(3), commit_index: CommitIndex::new(8124) };
-        Some(QueryReply { position, result })
+        Some(QueryReply { position, is_stale: false, result })
     }
 
     fn access(&self) -> &Access {

@@ -31,8 +31,9 @@ pub enum ForeignData {
     },
     /// The data belongs to another node, or to a cluster of other nodes.
     #[error(
-        "{} belongs to node {} of a cluster of nodes {:?}, not to the single node {expected}: \
-         is this the right data_dir and node_id?", .path.display(), .found.node_id, peers(.found)
+        "{} belongs to node {} of a cluster of nodes {:?}, not to {}: \
+         is this the right data_dir and node_id?",
+        .path.display(), .found.node_id, numbers(&.found.peers), named(*.expected, .peers)
     )]
     OfAnother {
         /// The folder.
@@ -41,10 +42,12 @@ pub enum ForeignData {
         found: Identity,
         /// Who starts.
         expected: NodeId,
+        /// The nodes of its cluster: itself only, if it is alone.
+        peers: Vec<NodeId>,
     },
 }
 
-/// The identity of a folder's data; a folder without any data gets one, of the cluster that `new_cluster` draws.
+/// The identity of a single node's data; a folder without any data gets one, of the cluster that `new_cluster` draws.
 ///
 /// # Durability
 /// The identity is durable before anything else is written.
@@ -56,28 +59,69 @@ pub fn claim(
     node_id: NodeId,
     new_cluster: impl FnOnce() -> io::Result<[u8; 16]>,
 ) -> Result<Identity, ForeignData> {
+    claim_for(disk, data_dir, node_id, &[node_id], None, new_cluster)
+}
+
+/// The identity of the data of one of several nodes; a folder without any data gets one. `peers` are all nodes of the
+/// cluster, this one among them, in any order.
+///
+/// That an empty folder may be begun is for the caller to know: all nodes of the cluster have agreed on its number, and
+/// none of them had data (failure rule 4).
+///
+/// # Durability
+/// The identity is durable before anything else is written.
+/// # Errors
+/// Whatever says that the data is not this node's, in this cluster. Nothing was changed then.
+pub fn claim_as_peer(
+    disk: &dyn Disk,
+    data_dir: &Path,
+    node_id: NodeId,
+    peers: &[NodeId],
+    cluster_id: [u8; 16],
+) -> Result<Identity, ForeignData> {
+    claim_for(disk, data_dir, node_id, peers, Some(cluster_id), || Ok(cluster_id))
+}
+
+fn claim_for(
+    disk: &dyn Disk,
+    data_dir: &Path,
+    node_id: NodeId,
+    peers: &[NodeId],
+    cluster_id: Option<[u8; 16]>,
+    new_cluster: impl FnOnce() -> io::Result<[u8; 16]>,
+) -> Result<Identity, ForeignData> {
     let path = data_dir.to_path_buf();
+    let mut peers = peers.to_vec();
+    peers.sort_unstable();
     if let Some(found) = Identity::read(disk, data_dir).map_err(ForeignData::Identity)? {
-        let is_mine = found.node_id == node_id && found.peers == [node_id];
-        return if is_mine { Ok(found) } else { Err(ForeignData::OfAnother { path, found, expected: node_id }) };
+        let is_of_cluster = found.peers == peers && cluster_id.is_none_or(|id| id == found.cluster_id);
+        let is_mine = found.node_id == node_id && is_of_cluster;
+        return if is_mine { Ok(found) } else { Err(ForeignData::OfAnother { path, found, expected: node_id, peers }) };
     }
     let is_there = has_data(disk, data_dir).map_err(|source| ForeignData::Read { path: path.clone(), source })?;
     if is_there {
         return Err(ForeignData::Missing { path });
     }
     let cluster_id = new_cluster().map_err(|source| ForeignData::Read { path, source })?;
-    let identity = Identity { cluster_id, node_id, incarnation: Identity::FIRST_INCARNATION, peers: vec![node_id] };
+    let identity = Identity { cluster_id, node_id, incarnation: Identity::FIRST_INCARNATION, peers };
     identity.write(disk, data_dir).map_err(ForeignData::Identity)?;
     Ok(identity)
 }
 
-fn peers(identity: &Identity) -> Vec<u16> {
-    identity.peers.iter().map(|peer| peer.get()).collect()
+fn numbers(peers: &[NodeId]) -> Vec<u16> {
+    peers.iter().map(|peer| peer.get()).collect()
+}
+
+fn named(node: NodeId, peers: &[NodeId]) -> String {
+    if peers == [node] {
+        return format!("the single node {node}");
+    }
+    format!("node {node} of this cluster of nodes {:?}", numbers(peers))
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{ForeignData, claim};
+    use super::{ForeignData, claim, claim_as_peer};
     use mortarmq_storage::{Disk, Identity, MemoryDisk};
     use mortarmq_types::NodeId;
     use std::path::Path;
@@ -109,6 +153,20 @@ mod tests {
         let (disk, of_three) = (MemoryDisk::new(), Identity { node_id: NodeId::new(1), ..of_three });
         of_three.write(&disk, Path::new(DATA_DIR)).expect("an empty folder");
         assert!(matches!(claimed(&disk, 1), Err(ForeignData::OfAnother { .. })), "a member of a cluster of three");
+    }
+
+    #[test]
+    fn rule_4_one_of_several_has_data_of_this_cluster_with_these_nodes() {
+        let disk = MemoryDisk::new();
+        let claimed = |node: u16, peers: [u16; 3], cluster: u8| {
+            claim_as_peer(&disk, Path::new(DATA_DIR), NodeId::new(node), &peers.map(NodeId::new), [cluster; 16])
+        };
+        let first = claimed(1, [2, 0, 1], 5).expect("an empty folder");
+        assert_eq!(claimed(1, [0, 1, 2], 5).expect("its own folder"), first, "in whatever order they are named");
+        for (node, peers, cluster) in [(2, [0, 1, 2], 5), (1, [0, 1, 3], 5), (1, [0, 1, 2], 6)] {
+            let refused = claimed(node, peers, cluster).expect_err("another's").to_string();
+            assert!(refused.contains(&format!("not to node {node} of this cluster of nodes")), "{refused}");
+        }
     }
 
     #[test]

@@ -13,7 +13,7 @@ mod segment_keeper;
 mod segments;
 mod turns;
 
-pub use identity::{ForeignData, claim};
+pub use identity::{ForeignData, claim, claim_as_peer};
 pub use journal_keeper::JournalKeeper;
 pub use read::read;
 pub use recover::{DriveOptions, RecoverError, RecoverStage, RecoverWatch, RecoveredNode, recover};

@@ -152,6 +152,9 @@ pub fn recover(
         return Err(RecoverError::NoRoom { path, bytes: behind.segments.unwritten_bytes() });
     }
     let (journal, found) = recovered.map_err(RecoverError::Journal)?;
+    if found.membership != recovery.membership() {
+        return Err(RecoverError::Node(recovery.foreign_journal(&found.membership)));
+    }
     let Behind { mut segments, .. } = behind;
     let full = segments.flush(room, Use::Segments).map_err(RecoverError::Segments)?;
     let (node, unwritten) = if full.is_none() {

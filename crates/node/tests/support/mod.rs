@@ -312,6 +312,7 @@ impl Rig {
                     self.note(begun, Doing::Release);
                 }
                 Output::GroupExpired { topic, group, dropped } => self.expired.push((topic, group, dropped)),
+                Output::SendPeer { to, .. } => panic!("a node that is alone speaks to {to}"),
                 Output::Role { .. } => {}
             }
             self.check();
@@ -567,6 +568,20 @@ pub(crate) fn publish_values(
         run.add(topic, Partition::ANY, bytes, bytes, &record);
     }
     Request::Publish(run.take().expect("at least one value"))
+}
+
+/// One publish of one producer; the value is in text.
+pub(crate) fn publish_one(topic: TopicIncarnation, producer: u64, number: u64, value: u64, key: &[u8]) -> Request {
+    let mut run = PublishRunBuilder::default();
+    let value = value.to_string();
+    let body = body(key, value.as_bytes());
+    let number = if producer == 0 { 0 } else { number };
+    let (producer_id, producer_seq) = (ProducerId::new(producer), ProducerSeq::new(number));
+    let record = NewRecord { producer_id, producer_seq, key, has_headers: false, body: &body };
+    let value_bytes = u32::try_from(value.len()).expect("small");
+    let payload_bytes = value_bytes + u32::try_from(key.len()).expect("small");
+    run.add(topic, Partition::ANY, payload_bytes, value_bytes, &record);
+    Request::Publish(run.take().expect("one value"))
 }
 
 pub(crate) fn settle(subscription: u16, delivery: &Delivery, kind: SettleKind) -> Request {

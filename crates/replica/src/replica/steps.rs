@@ -1,12 +1,10 @@
 //! The steps between input and output: rounds of the library, what is let out when, and who leads.
 
-use mortarmq_types::Epoch;
-use raft::{StateRole, eraftpb};
+use raft::eraftpb;
 
-use super::{Office, Replica};
+use super::Replica;
 use crate::election::election_ticks;
 use crate::entry::{Entry, EntryKind, HardState};
-use crate::handover::{OfficeStep, OfficeView};
 use crate::output::Output;
 use crate::peer_message::PeerMessage;
 use crate::ready_queue::{PendingReady, Released};
@@ -102,51 +100,6 @@ impl Replica {
         {
             self.raw.read_index(context);
             self.after_input();
-        }
-    }
-
-    pub(super) fn present_office(&self) -> Office {
-        let raft = &self.raw.raft;
-        if raft.term != self.durable_term {
-            // A term that a crash could still take back is nobody's business yet.
-            return Office { leader: None, epoch: Epoch::new(self.durable_term), is_leader: false };
-        }
-        let leader = (raft.leader_id != raft::INVALID_ID).then_some(raft.leader_id);
-        Office { leader, epoch: Epoch::new(raft.term), is_leader: raft.state == StateRole::Leader }
-    }
-
-    pub(super) fn note_office(&mut self) {
-        let office = self.present_office();
-        if office == self.office {
-            return;
-        }
-        assert!(office.epoch >= self.office.epoch, "P10: epoch {} after {}", office.epoch, self.office.epoch);
-        if office.epoch != self.office.epoch || !office.is_leader {
-            self.reads.clear();
-        }
-        self.office = office;
-        let Office { leader, epoch, is_leader } = office;
-        self.outputs.push_back(Output::Role { leader, epoch, is_leader });
-    }
-
-    pub(super) fn give_way_if_the_disk_hangs(&mut self) {
-        let raft = &self.raw.raft;
-        if raft.state != StateRole::Leader || self.voters.len() == 1 {
-            return;
-        }
-        let matched = |id: u64| raft.prs().get(id).map_or(0, |progress| progress.matched);
-        let view = OfficeView {
-            tick: self.tick,
-            oldest_unsynced_tick: self.ready_queue.oldest_tick(),
-            term: raft.term,
-            last_log_index: raft.raft_log.last_index(),
-            transfer_running: raft.lead_transferee.is_some(),
-            followers: self.voters.iter().filter(|id| **id != raft.id).map(|id| (*id, matched(*id))).collect(),
-        };
-        match self.handover.decide(&view) {
-            OfficeStep::Stay => {}
-            OfficeStep::HandTo(follower) => self.raw.transfer_leader(follower),
-            OfficeStep::StepDown => self.raw.raft.become_follower(view.term, raft::INVALID_ID),
         }
     }
 

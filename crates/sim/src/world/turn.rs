@@ -184,7 +184,7 @@ impl World {
                     let at_us = self.now_us + self.net.delay(20, self.settings.link_us);
                     self.at(at_us, Event::Answer { query, reply });
                 }
-                Output::GroupExpired { .. } | Output::Role { .. } => {}
+                Output::GroupExpired { .. } | Output::Role { .. } | Output::SendPeer { .. } => {}
             }
         }
     }

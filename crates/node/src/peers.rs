@@ -1,0 +1,140 @@
+//! The other voters: what they say, how this node stands with them, and handing the office over to one of them.
+
+use mortarmq_replica::{Follower, HandOverError, PeerMessage};
+use mortarmq_types::{MonotonicTime, NodeId};
+use mortarmq_wire::ErrorCode;
+
+use crate::clock::STALL_MS;
+use crate::config::{Now, Peer, node_of};
+use crate::node::{Node, TICK_MS};
+use crate::refusal::not_leading;
+use crate::reply::Failure;
+
+/// How a follower stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PeerState {
+    /// It has, or will soon have, all there is.
+    Current,
+    /// It lacks a lot, and no write waits for it.
+    Lagging,
+    /// It is not heard.
+    Silent,
+    /// It lacks what the leader has no longer in memory, and stays behind: only the files of another node can bring it up.
+    /// It goes on to vote and serves nothing.
+    CatchUpRequired,
+}
+
+/// A follower as its leader sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PeerView {
+    /// The node.
+    pub node_id: NodeId,
+    /// How it stands.
+    pub state: PeerState,
+    /// What it lacks of the log; 0 where that is not known.
+    ///
+    /// # Units
+    /// Bytes.
+    pub lag_bytes: u64,
+}
+
+impl Node {
+    /// A message of another voter. One that is not for this node is dropped.
+    ///
+    /// # Panics
+    /// When a peer proves that this node has forgotten what it promised: it must not go on (failure rule 4).
+    pub fn handle_peer(&mut self, now: Now, message: PeerMessage) {
+        self.turn(now);
+        if message.has_entries() && self.unwritten_bytes > self.unwritten_bytes_of_deliveries() {
+            // What is applied here has to be written here: memory is bounded on each node, and the leader sends it again.
+            return;
+        }
+        if self.replica.handle_message(message) {
+            self.clock.heard(now.monotonic);
+        }
+    }
+
+    /// Asks another node to take the office: the one that is named, or the one that could soonest. Nothing is proposed until it
+    /// has, or 500 ms are over; the end comes as [`crate::Output::Role`]. A driver that is about to stop asks for this first.
+    ///
+    /// # Errors
+    /// [`HandOverError`]: nothing has changed.
+    pub fn handle_hand_over(&mut self, now: Now, to: Option<NodeId>) -> Result<NodeId, HandOverError> {
+        self.turn(now);
+        let peer = |node: NodeId| self.config.peers.iter().find(|peer| peer.node_id == node);
+        // A node that is no peer is none that anything can be handed to.
+        let to = to.map(|node| peer(node).map_or(0, |peer: &Peer| peer.raft_id()));
+        self.replica.hand_over(to).map(node_of)
+    }
+
+    /// Who leads, if it is known.
+    #[must_use]
+    pub fn leader(&self) -> Option<NodeId> {
+        self.office.leader
+    }
+
+    /// How the others stand, on the node that leads; nothing elsewhere.
+    #[must_use]
+    pub fn peers(&self) -> Vec<PeerView> {
+        let view = |follower: Follower| {
+            let is_silent = follower.silent_ticks.is_none_or(|ticks| ticks >= NO_MAJORITY_TICKS);
+            let state = match follower.lag_bytes {
+                _ if is_silent => PeerState::Silent,
+                None => PeerState::CatchUpRequired,
+                Some(bytes) if bytes > self.config.peer_lag_bytes => PeerState::Lagging,
+                Some(_) => PeerState::Current,
+            };
+            PeerView { node_id: node_of(follower.id), state, lag_bytes: follower.lag_bytes.unwrap_or(0) }
+        };
+        self.replica.followers().into_iter().map(view).collect()
+    }
+
+    /// 0 healthy, 1 soft, 2 read-only.
+    #[must_use]
+    pub fn quorum_state(&self) -> u8 {
+        if !self.leads {
+            return if self.office.leader.is_some() { 0 } else { 2 };
+        }
+        if !self.has_majority() || self.is_halted(self.last_turn) {
+            return 2;
+        }
+        let lags = |follower: &Follower| follower.lag_bytes.is_none_or(|bytes| bytes > self.config.peer_lag_bytes);
+        u8::from(self.replica.followers().iter().any(lags))
+    }
+
+    /// Whether a majority was heard lately.
+    pub(crate) fn has_majority(&self) -> bool {
+        !self.config.has_peers() || self.replica.ticks_without_majority() < NO_MAJORITY_TICKS
+    }
+
+    /// Whether what was proposed waits for its majority for so long that members cannot be blamed for being silent.
+    pub(crate) fn is_halted(&self, now: MonotonicTime) -> bool {
+        let waits = |since: MonotonicTime| now.since_ms(since) > STALL_MS;
+        self.config.has_peers() && self.leads && self.proposed.front().is_some_and(|batch| waits(batch.proposed_at))
+    }
+
+    /// Until when members could settle, as far as this leader knows.
+    pub(crate) fn last_heard(&self, now: Now) -> MonotonicTime {
+        let silent_ms = self.replica.ticks_without_majority().saturating_mul(TICK_MS);
+        let heard = MonotonicTime::new(now.monotonic.get().saturating_sub(silent_ms));
+        self.proposed.front().map_or(heard, |batch| heard.min(batch.proposed_at))
+    }
+
+    /// Why this node takes nothing that the log would have to take: it does not lead, or leads no majority. Nothing is
+    /// proposed then.
+    pub(crate) fn refusal_to_serve(&self) -> Option<Failure> {
+        if !self.leads {
+            return Some(not_leading(self.office.leader));
+        }
+        if self.has_majority() {
+            return None;
+        }
+        let text = "too few of the other nodes answer this one; nothing was stored: retry in a moment";
+        Some(Failure { retry_after_ms: RETRY_AFTER_MS, ..Failure::new(ErrorCode::InSyncReplicasNotEnough, text) })
+    }
+}
+
+/// A majority that said nothing for so long is missing: three heartbeats, 300 ms. The replica gives up its office later.
+const NO_MAJORITY_TICKS: u64 = 6;
+/// About as long as it takes to elect somebody else.
+const RETRY_AFTER_MS: u32 = 500;

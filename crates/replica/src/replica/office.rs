@@ -1,0 +1,153 @@
+//! The office: who leads, how its holder stands with the others, and how it is given away.
+
+use mortarmq_types::Epoch;
+use raft::StateRole;
+use thiserror::Error;
+
+use super::{Office, Replica};
+use crate::handover::{OfficeStep, OfficeView};
+use crate::output::Output;
+
+/// How a follower stands, as its leader sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Follower {
+    /// Its Raft id.
+    pub id: u64,
+    /// The last log index that it has acknowledged in this office; 0 before it acknowledged any.
+    pub acknowledged: u64,
+    /// How long it said nothing; `None` if it never said anything to this process.
+    ///
+    /// # Units
+    /// Ticks of 50 ms.
+    pub silent_ticks: Option<u64>,
+    /// What it lacks of the log, of applied entries too; `None` if that is more than is kept in memory for it: no append
+    /// can bring it up any more.
+    ///
+    /// # Units
+    /// Bytes.
+    pub lag_bytes: Option<u64>,
+}
+
+/// Why the office was not given away.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum HandOverError {
+    /// This replica has no office.
+    #[error("this replica is not the leader")]
+    NotLeader,
+    /// The one that was named is no other voter, or no other voter is heard.
+    #[error("there is no follower to hand over to")]
+    Nobody,
+}
+
+impl Replica {
+    /// Asks a follower to take over: the one that is named, or of those that are heard the one that has acknowledged most.
+    /// Until it has done so, or 500 ms are over, proposals are dropped; the end comes out as [`Output::Role`].
+    ///
+    /// # Errors
+    /// [`HandOverError`]: nothing has changed.
+    pub fn hand_over(&mut self, to: Option<u64>) -> Result<u64, HandOverError> {
+        if !self.is_leader() {
+            return Err(HandOverError::NotLeader);
+        }
+        let named = to.filter(|id| *id != self.id() && self.voters.contains(id));
+        let heir = if to.is_some() { named } else { self.handover.heir(&self.office_view()) };
+        let heir = heir.ok_or(HandOverError::Nobody)?;
+        self.raw.transfer_leader(heir);
+        self.after_input();
+        Ok(heir)
+    }
+
+    /// Whether a proposal of so many bytes would enter the log now: the office is not being handed over, and not too much
+    /// is uncommitted.
+    #[must_use]
+    pub fn takes_proposal(&self, bytes: usize) -> bool {
+        let raft = &self.raw.raft;
+        let uncommitted = raft.uncommitted_size();
+        let has_room = uncommitted == 0 || (uncommitted + bytes) as u64 <= self.uncommitted_limit_bytes;
+        self.is_leader() && raft.lead_transferee.is_none() && has_room
+    }
+
+    /// For how many ticks a majority, this replica among it, was not heard; 0 for a single voter.
+    #[must_use]
+    pub fn ticks_without_majority(&self) -> u64 {
+        let others = self.voters.iter().filter(|id| **id != self.id());
+        let silent = |id: &u64| self.handover.silent_ticks(*id, self.tick).unwrap_or(self.tick);
+        let mut silent: Vec<u64> = others.map(silent).collect();
+        silent.push(0);
+        silent.sort_unstable();
+        silent[raft::majority(self.voters.len()) - 1]
+    }
+
+    /// The others, in the order of the configuration, as this leader sees them; none where there is no office.
+    #[must_use]
+    pub fn followers(&self) -> Vec<Follower> {
+        if !self.is_leader() {
+            return Vec::new();
+        }
+        let follower = |id: u64| {
+            let acknowledged = self.matched(id);
+            let silent_ticks = self.handover.silent_ticks(id, self.tick);
+            // Before it has acknowledged anything, what is sent next says how far it is; and where it has said that it lacks
+            // more, that comes from what is forgotten.
+            let next = self.raw.raft.prs().get(id).map_or(1, |progress| progress.next_idx);
+            let tail = self.raw.store();
+            let has_until = if acknowledged == 0 { next.saturating_sub(1) } else { acknowledged };
+            let lag_bytes = if next <= tail.base_index() { None } else { tail.bytes_above(has_until) };
+            Follower { id, acknowledged, silent_ticks, lag_bytes }
+        };
+        self.voters.iter().copied().filter(|id| *id != self.id()).map(follower).collect()
+    }
+
+    pub(super) fn present_office(&self) -> Office {
+        let raft = &self.raw.raft;
+        if raft.term != self.durable_term {
+            // A term that a crash could still take back is nobody's business yet.
+            return Office { leader: None, epoch: Epoch::new(self.durable_term), is_leader: false };
+        }
+        let leader = (raft.leader_id != raft::INVALID_ID).then_some(raft.leader_id);
+        Office { leader, epoch: Epoch::new(raft.term), is_leader: raft.state == StateRole::Leader }
+    }
+
+    pub(super) fn note_office(&mut self) {
+        let office = self.present_office();
+        if office == self.office {
+            return;
+        }
+        assert!(office.epoch >= self.office.epoch, "P10: epoch {} after {}", office.epoch, self.office.epoch);
+        if office.epoch != self.office.epoch || !office.is_leader {
+            self.reads.clear();
+        }
+        self.office = office;
+        let Office { leader, epoch, is_leader } = office;
+        self.outputs.push_back(Output::Role { leader, epoch, is_leader });
+    }
+
+    pub(super) fn give_way_if_the_disk_hangs(&mut self) {
+        if self.raw.raft.state != StateRole::Leader || self.voters.len() == 1 {
+            return;
+        }
+        let view = self.office_view();
+        match self.handover.decide(&view) {
+            OfficeStep::Stay => {}
+            OfficeStep::HandTo(follower) => self.raw.transfer_leader(follower),
+            OfficeStep::StepDown => self.raw.raft.become_follower(view.term, raft::INVALID_ID),
+        }
+    }
+
+    fn office_view(&self) -> OfficeView {
+        let raft = &self.raw.raft;
+        let followers = self.voters.iter().filter(|id| **id != raft.id);
+        OfficeView {
+            tick: self.tick,
+            oldest_unsynced_tick: self.ready_queue.oldest_tick(),
+            term: raft.term,
+            last_log_index: raft.raft_log.last_index(),
+            transfer_running: raft.lead_transferee.is_some(),
+            followers: followers.map(|id| (*id, self.matched(*id))).collect(),
+        }
+    }
+
+    fn matched(&self, id: u64) -> u64 {
+        self.raw.raft.prs().get(id).map_or(0, |progress| progress.matched)
+    }
+}
