@@ -7,8 +7,9 @@ use crate::random::Random;
 #[must_use]
 pub fn draw(seed: u64) -> Plan {
     let mut chance = Random::of(seed, 0);
-    let settings = settings(seed, &mut chance);
+    let mut settings = settings(seed, &mut chance);
     let mut steps = steps(&settings, &mut chance);
+    draw_more(&mut settings, &steps);
     steps.sort_by_key(|step| step.at_us);
     let faults = faults(&settings, &mut chance);
     Plan { settings, steps, faults }
@@ -44,6 +45,19 @@ fn settings(seed: u64, chance: &mut Random) -> Settings {
     settings.work_us = *chance.pick(&[200, 2_000, 20_000]);
     settings.congested_bytes = *chance.pick(&[5_000, 20_000, 200_000]);
     settings
+}
+
+/// Settings that came later have a chance of their own, so that a seed keeps what it had before.
+fn draw_more(settings: &mut Settings, steps: &[Step]) {
+    let mut chance = Random::of(settings.seed, 40);
+    settings.timeout_ms = *chance.pick(&[5_000, 5_000, 1_000, 200]);
+    settings.recent_bytes_later = *chance.pick(&[0, 0, 500, 1 << 20]);
+    let retention_bytes = *chance.pick(&[0, 0, 0, 3_000, 20_000]);
+    // A group that is made later owes nothing of what went before it came: a topic that is made anew has such groups.
+    if !steps.iter().any(|step| matches!(step.what, Deed::Delete { .. })) {
+        settings.retention_bytes = retention_bytes;
+    }
+    settings.scrape_at_start = *chance.pick(&[0, 1]);
 }
 
 fn steps(settings: &Settings, chance: &mut Random) -> Vec<Step> {

@@ -400,6 +400,7 @@ impl World {
                     if consumer.held.values().any(|held| held.life != life) {
                         self.tally.reach("resumed after a restart");
                     }
+                    self.expect_rest(number, member);
                     self.settle_again(number);
                 }
                 self.consumers[number].next_heartbeat_us = 0;
@@ -413,11 +414,22 @@ impl World {
                 }
                 self.member_is_gone(number);
             }
-            Err(_) => {
-                self.consumers[number].incarnation = None;
+            Err(failure) => {
+                let topic = self.consumers[number].incarnation.take();
+                if !is_resume && failure.outcome == mortarmq_node::Outcome::Unknown {
+                    self.joined_in_vain(number, topic);
+                }
                 self.find_later(number);
             }
         }
+    }
+
+    /// What the member was given and has not got is sent to it again, after the answer to its resume.
+    fn expect_rest(&mut self, number: usize, member: MemberId) {
+        let consumer = &self.consumers[number];
+        let Some(connection) = consumer.connection else { return };
+        let held = consumer.held.keys().copied().collect();
+        self.expect_sent(connection, member, &held);
     }
 
     /// Its session is over: it joins as another one.

@@ -197,12 +197,17 @@ impl World {
             sent.call = Some(now_ns);
             if sent.first_life == 0 {
                 sent.first_life = life + 1;
+                if sent.times.delay_ms > 0 {
+                    self.not_before.insert(sent.message, self.now_us + sent.times.delay_ms * 1000);
+                }
             }
             all.push(sent.clone());
         }
         if all.is_empty() {
             return;
         }
+        // What is sent again may have others under way behind it, and the numbers of a batch follow one another.
+        let is_batch = is_batch && all.windows(2).all(|pair| pair[0].seq + 1 == pair[1].seq);
         let request = producer.request(topic, &all, is_batch);
         if is_batch {
             producer.expects.push_back(Expect::Published(all.iter().map(|sent| sent.message).collect()));

@@ -1,7 +1,7 @@
 //! What can happen next, and what reaches a node.
 
 use mortarmq_node::{Act, Delivery, DiskState, Failure, Query, ReadResult, Reply, Request, Unsent};
-use mortarmq_types::ConnectionId;
+use mortarmq_types::{ConnectionId, DeliveryId, MemberId};
 
 use crate::plan::{Deed, FaultKind};
 
@@ -46,6 +46,8 @@ pub(crate) enum Event {
     Act { client: Client, token: u64 },
     /// An answer reaches the operator.
     Answer { query: u64, reply: Box<mortarmq_node::QueryReply> },
+    /// A member resumed a while ago: what it was owed is on its way.
+    LookResumed { connection: ConnectionId, life: u64, member: MemberId, owed: Vec<DeliveryId> },
     /// Work ends; everything is healed.
     EndOfWork,
     /// The books are looked at, to see whether anything is left.

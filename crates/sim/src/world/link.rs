@@ -1,9 +1,9 @@
 //! A connection between a client and a node: what is on its way, what waits for a slow reader, and what a break loses.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 
 use mortarmq_node::{Delivery, Output, Request, Unsent};
-use mortarmq_types::ConnectionId;
+use mortarmq_types::{ConnectionId, DeliveryId};
 
 use super::World;
 use super::event::{Client, Event, Input, ToClient};
@@ -24,6 +24,8 @@ pub(crate) struct Link {
     pub(crate) stalled_until_us: u64,
     /// Whether the node's end takes anything.
     pub(crate) is_open: bool,
+    /// Deliveries that the loop handed over.
+    pub(crate) handed: BTreeSet<DeliveryId>,
 }
 
 impl World {
@@ -44,6 +46,7 @@ impl World {
             is_pumped: false,
             stalled_until_us: 0,
             is_open: true,
+            handed: BTreeSet::new(),
         };
         self.links.insert(connection, link);
         self.give(node, Input::Connected { connection });
@@ -75,6 +78,9 @@ impl World {
         let way_us = self.net.delay(5, 30);
         let Some(link) = self.links.get_mut(&connection).filter(|link| link.is_open) else { return Some(output) };
         link.queued_bytes += bytes(&output);
+        if let Output::Deliveries { messages, .. } = &output {
+            link.handed.extend(messages.iter().map(|found| found.delivery_id));
+        }
         link.outlet.push_back(output);
         if !link.is_pumped {
             link.is_pumped = true;

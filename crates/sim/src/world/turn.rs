@@ -5,6 +5,7 @@ use mortarmq_types::ConnectionId;
 
 use super::World;
 use super::event::{Event, Input};
+use super::expected::check_letters;
 use super::node::{JournalJob, SegmentJob};
 
 impl World {
@@ -279,6 +280,7 @@ impl World {
             let sum = books.delivered + books.dropped + books.dlq + books.depth;
             assert_eq!(books.produced, sum, "P9: {books:?}");
         }
+        check_letters(state);
         self.tally.checks += 1;
     }
 }

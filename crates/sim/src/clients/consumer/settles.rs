@@ -24,6 +24,9 @@ impl World {
             // It was on its way when the member left, or is sent again for good measure.
             return;
         }
+        if let Some(early_us) = self.is_early(&known.message) {
+            return self.fail(format!("message {} came {early_us} us before its delay was over", known.message));
+        }
         let held = Held {
             topic: delivery.topic,
             message: known.message.clone(),
