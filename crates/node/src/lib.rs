@@ -43,6 +43,7 @@ mod request;
 mod resume;
 mod sends;
 mod sessions;
+mod staged;
 mod stretches;
 mod unreadable;
 pub mod views;

@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use mortarmq_replica::Replica;
 use mortarmq_shard::Shard;
 use mortarmq_storage::{Clock, HardState, JournalBatch};
-use mortarmq_types::{ConnectionId, Epoch, MonotonicTime, PathId, Position};
+use mortarmq_types::{ConnectionId, Epoch, MonotonicTime, Mutant, PathId, Position};
 
 use crate::ages::Ages;
 use crate::clock::ClusterClock;
@@ -85,6 +85,8 @@ pub struct Node {
     pub(crate) disk: DiskState,
     pub(crate) retention: Retaining,
     pub(crate) ages: Ages,
+    /// The state as it will be if all that is proposed commits; only [`Mutant::DedupBeforeCommit`] makes it.
+    pub(crate) staged: Option<Box<Shard>>,
 }
 
 /// A request that waits for room in a batch.
@@ -159,6 +161,7 @@ impl Node {
             disk: DiskState::default(),
             retention: Retaining::default(),
             ages: Ages::default(),
+            staged: None,
         }
     }
 
@@ -401,6 +404,9 @@ impl Node {
         let bytes = self.open.len() as u64;
         let stamp = self.clock.stamp(now);
         let (data, waiters) = self.open.close(stamp);
+        if Mutant::DedupBeforeCommit.is_on() {
+            self.stage(&data);
+        }
         match self.replica.propose(data) {
             Ok(proposed) => {
                 let (log_index, epoch) = (proposed.log_index, proposed.epoch);

@@ -7,7 +7,7 @@ use mortarmq_shard::names::dead_letter_name;
 use mortarmq_shard::record::open_record;
 use mortarmq_shard::{State, Topic};
 use mortarmq_storage::StoredRecord;
-use mortarmq_types::{ConnectionId, Partition, PathId, Position, Seq, TopicIncarnation};
+use mortarmq_types::{ConnectionId, Mutant, Partition, PathId, Position, Seq, TopicIncarnation};
 use mortarmq_wire::{ErrorCode, RecordBody};
 
 use crate::ages::leases_asked;
@@ -92,7 +92,11 @@ impl Node {
     /// A question of an operator.
     pub fn handle_query(&mut self, now: Now, query: u64, question: Query) {
         self.turn(now);
-        if self.leads {
+        if Mutant::StaleRead.is_on() {
+            if let Some(result) = self.look_up(query, &question) {
+                self.reply(query, result);
+            }
+        } else if self.leads {
             self.queries.ask(Asked::Query { query, question });
         } else {
             self.reply(query, Err(not_leading()));

@@ -5,7 +5,7 @@ use mortarmq_replica::{Entry, EntryKind, HardState, Recovery, Replica, ReplicaCo
 use mortarmq_shard::command::Batch;
 use mortarmq_shard::{CommandError, Effect, ImageError, Shard};
 use mortarmq_storage::{CheckpointMeta, Clock, JournalBatch, JournalEntry};
-use mortarmq_types::{ClusterTime, Epoch, MonotonicTime};
+use mortarmq_types::{ClusterTime, Epoch, MonotonicTime, Mutant, mutants};
 
 use crate::clock::ClusterClock;
 use crate::commit::{self, LEDGER_EVENT_BYTES};
@@ -77,6 +77,7 @@ impl NodeRecovery {
     /// # Errors
     /// When the configuration cannot be used.
     pub fn new(config: NodeConfig) -> Result<Self, NodeError> {
+        mutants::leak_config(config.recent_bytes);
         let id = config.raft_id();
         let recovery = Replica::recover_begin(ReplicaConfig::new(id, vec![id], 0)).map_err(NodeError::Recovery)?;
         let (shard, last_stamp, checkpoints) = (Shard::default(), ClusterTime::ZERO, Checkpoints::default());
@@ -89,6 +90,7 @@ impl NodeRecovery {
     /// # Errors
     /// When the image cannot be read, or belongs to another node (P11).
     pub fn from_checkpoint(config: NodeConfig, meta: &CheckpointMeta, image: Bytes) -> Result<Self, NodeError> {
+        mutants::leak_config(config.recent_bytes);
         let id = config.raft_id();
         let mine = (config.shard, config.membership());
         if (meta.shard, &meta.membership) != (mine.0, &mine.1) {
@@ -228,6 +230,12 @@ impl NodeRecovery {
             // Within one boot the boot clock tells how long the process was gone; across a boot nothing does.
             Some(clock) if clock.boot_id == self.config.boot_id => MonotonicTime::new(clock.boot_ms),
             _ => now.monotonic,
+        };
+        let received = if Mutant::DelayByWallClock.is_on() {
+            let down_ms = now.wall.get().saturating_sub(self.shard.state().wall.get());
+            MonotonicTime::new(now.monotonic.get().saturating_sub(down_ms))
+        } else {
+            received
         };
         let clock = ClusterClock::after(self.last_stamp, received, now.monotonic);
         let replica = self.recovery.finish().map_err(NodeError::Recovery)?;

@@ -133,6 +133,11 @@ impl Sends {
         self.queues.get_mut(&destination)
     }
 
+    /// Whether anything waits for a connection.
+    pub(crate) fn has_unsent(&self, connection: ConnectionId) -> bool {
+        self.queues.range((connection, 0)..=(connection, u16::MAX)).any(|(_, queue)| !queue.is_empty())
+    }
+
     /// Forgets a queue that is empty.
     pub(crate) fn tidy(&mut self, destination: Destination) {
         if self.queues.get(&destination).is_some_and(VecDeque::is_empty) {
