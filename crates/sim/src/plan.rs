@@ -100,6 +100,10 @@ settings! {
     retention_bytes = 0;
     /// Whether the books are asked for as soon as a node starts.
     scrape_at_start = 0;
+    /// Whether what rotted and let the node start is mended at the end; if not, an operator drops what cannot be read.
+    mends = 1;
+    /// How often the scrub reads on, in milliseconds; 0 for never.
+    scrub_ms = 0;
 }
 
 /// All that is to happen.
@@ -313,4 +317,43 @@ pub enum FaultKind {
         /// To so many milliseconds after 1970.
         to_ms: u64,
     },
+    /// Bytes that were durable change or are gone.
+    Rot {
+        /// Of what.
+        part: Part,
+        /// How.
+        way: Way,
+        /// Where: what number of all places there are, counted around.
+        place: u64,
+        /// For how long the process is down meanwhile; 0 if it goes on, as it can with a flipped bit outside of the journal.
+        down_ms: u64,
+    },
+}
+
+/// What of a node's data rots.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Part {
+    /// A journal file.
+    Journal,
+    /// A segment.
+    Segment,
+    /// The index of a segment.
+    Index,
+    /// A ledger file.
+    Ledger,
+    /// A checkpoint.
+    Checkpoint,
+    /// The identity file.
+    Identity,
+}
+
+/// How bytes rot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Way {
+    /// One bit is another.
+    Flip,
+    /// The file ends early.
+    Cut,
+    /// The file is as it was some time before.
+    Old,
 }

@@ -7,6 +7,7 @@
 //! at 120000 publish producer=0 count=3 key=1
 //! fault 1 at 9640590 kill down_ms=400
 //! fault 1 journal 57 2 power down_ms=30 new_boot=1
+//! fault 1 at 9700000 rot segment flip place=4711
 //! ```
 //!
 //! Times are microseconds. `fault NODE SITE NUMBER OPERATION` strikes at the disk operation with this number, from 0, of what
@@ -15,7 +16,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use crate::plan::{Anchor, Deed, Fault, FaultKind, Plan, Site, Step};
+use crate::plan::{Anchor, Deed, Fault, FaultKind, Part, Plan, Site, Step, Way};
 
 /// What is wrong with a schedule.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -169,6 +170,14 @@ fn fault(words: &[&str]) -> Result<Fault, String> {
         }
         _ => return Err("fault NODE at TIME WORD, or fault NODE SITE NUMBER OPERATION WORD".to_owned()),
     };
+    let (part, way, fields) = match (*word, fields) {
+        ("rot", [part, way, fields @ ..]) => (named(&Part::ALL, part)?, named(&Way::ALL, way)?, fields),
+        ("rot", _) => return Err("fault NODE at TIME rot PART WAY NAME=VALUE…".to_owned()),
+        _ => (Part::Journal, Way::Flip, &fields[..]),
+    };
+    if *word == "rot" && !matches!(anchor, Anchor::At(_)) {
+        return Err("bytes rot at a time".to_owned());
+    }
     let mut fields = Fields::read(fields)?;
     let down_ms = fields.take("down_ms");
     let kind = match *word {
@@ -182,13 +191,14 @@ fn fault(words: &[&str]) -> Result<Fault, String> {
         "slow-sync" => FaultKind::SlowSync { us: fields.take("us"), ms: fields.take("ms") },
         "pause" => FaultKind::Pause { ms: fields.take("ms") },
         "clock" => FaultKind::ClockJump { to_ms: fields.take("to_ms") },
+        "rot" => FaultKind::Rot { part, way, place: fields.take("place"), down_ms },
         other => return Err(format!("there is no fault {other}")),
     };
     fields.end()?;
     Ok(Fault { node: number(node)?, anchor, kind })
 }
 
-fn kind_fields(kind: FaultKind) -> (&'static str, Vec<(&'static str, u64)>) {
+fn kind_fields(kind: FaultKind) -> (String, Vec<(&'static str, u64)>) {
     let fields = match kind {
         FaultKind::Kill { down_ms } => vec![("down_ms", down_ms)],
         FaultKind::Power { down_ms, is_new_boot } => vec![("down_ms", down_ms), ("new_boot", u64::from(is_new_boot))],
@@ -202,8 +212,54 @@ fn kind_fields(kind: FaultKind) -> (&'static str, Vec<(&'static str, u64)>) {
         FaultKind::SlowSync { us, ms } => vec![("us", us), ("ms", ms)],
         FaultKind::Pause { ms } => vec![("ms", ms)],
         FaultKind::ClockJump { to_ms } => vec![("to_ms", to_ms)],
+        FaultKind::Rot { part, way, place, down_ms } => {
+            return (format!("rot {part} {way}"), vec![("place", place), ("down_ms", down_ms)]);
+        }
     };
-    (kind.word(), fields)
+    (kind.word().to_owned(), fields)
+}
+
+/// The one that a word names.
+fn named<T: Copy + std::fmt::Display>(all: &[T], word: &str) -> Result<T, String> {
+    let words: Vec<String> = all.iter().map(T::to_string).collect();
+    let place = words.iter().position(|known| known == word);
+    place.map(|place| all[place]).ok_or_else(|| format!("{word} is none of {}", words.join(", ")))
+}
+
+impl Part {
+    /// Every part.
+    pub const ALL: [Self; 6] =
+        [Self::Journal, Self::Segment, Self::Index, Self::Ledger, Self::Checkpoint, Self::Identity];
+}
+
+impl std::fmt::Display for Part {
+    /// Its word in a schedule.
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        out.write_str(match self {
+            Self::Journal => "journal",
+            Self::Segment => "segment",
+            Self::Index => "index",
+            Self::Ledger => "ledger",
+            Self::Checkpoint => "checkpoint",
+            Self::Identity => "identity",
+        })
+    }
+}
+
+impl Way {
+    /// Every way.
+    pub const ALL: [Self; 3] = [Self::Flip, Self::Cut, Self::Old];
+}
+
+impl std::fmt::Display for Way {
+    /// Its word in a schedule.
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        out.write_str(match self {
+            Self::Flip => "flip",
+            Self::Cut => "cut",
+            Self::Old => "old",
+        })
+    }
 }
 
 impl Site {
@@ -280,5 +336,8 @@ mod tests {
         assert_eq!(with("at x leave"), "line 3: x is no whole number");
         assert!(with("fault 1 lunch 1 1 kill").contains("journal, segments"));
         assert_eq!(with("fault 1 at 5 flood"), "line 3: there is no fault flood");
+        assert_eq!(with("fault 1 at 5 rot journal"), "line 3: fault NODE at TIME rot PART WAY NAME=VALUE…");
+        assert_eq!(with("fault 1 at 5 rot journal melt"), "line 3: melt is none of flip, cut, old");
+        assert_eq!(with("fault 1 journal 5 1 rot journal flip"), "line 3: bytes rot at a time");
     }
 }

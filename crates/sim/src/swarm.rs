@@ -1,6 +1,6 @@
 //! Plans drawn from a seed: each seed has its own world, clients, faults and rates, sometimes no fault at all.
 
-use crate::plan::{Anchor, Deed, Fault, FaultKind, Plan, Settings, Site, Step};
+use crate::plan::{Anchor, Deed, Fault, FaultKind, Part, Plan, Settings, Site, Step, Way};
 use crate::random::Random;
 
 /// The plan of a seed.
@@ -44,6 +44,8 @@ fn settings(seed: u64, chance: &mut Random) -> Settings {
     settings.extend_permille = *chance.pick(&[0, 40]);
     settings.work_us = *chance.pick(&[200, 2_000, 20_000]);
     settings.congested_bytes = *chance.pick(&[5_000, 20_000, 200_000]);
+    settings.mends = u64::from(!chance.one_in(3));
+    settings.scrub_ms = *chance.pick(&[0, 700, 5_000]);
     settings
 }
 
@@ -119,29 +121,49 @@ fn steps(settings: &Settings, chance: &mut Random) -> Vec<Step> {
 fn faults(settings: &Settings, chance: &mut Random) -> Vec<Fault> {
     let end_us = settings.work_ms * 1000;
     let count = *chance.pick(&[0, 1, 4, 12]);
+    let mut all = rots(end_us, chance);
     // Each seed leaves some kinds out, but not all of them.
     let drawn = chance.next();
     let has = |kinds: u64, which: u64| kinds >> which & 3 != 3;
     let kinds = if (0..KINDS).any(|which| has(drawn, which)) { drawn } else { 0 };
+    all.extend((0..count).map(|_| {
+        let kind = loop {
+            let which = chance.below(KINDS);
+            if has(kinds, which) {
+                break kind(which, chance);
+            }
+        };
+        let strikes_disk = matches!(
+            kind,
+            FaultKind::Kill { .. } | FaultKind::Power { .. } | FaultKind::IoError { .. } | FaultKind::ShortWrite { .. }
+        );
+        let anchor =
+            if strikes_disk && chance.one_in(2) { nth(chance) } else { Anchor::At(chance.between(50_000, end_us)) };
+        Fault { node: 1, anchor, kind }
+    }));
+    all
+}
+
+/// What rots. Most worlds are spared, so that what others meet is not only rot.
+fn rots(end_us: u64, chance: &mut Random) -> Vec<Fault> {
+    let count = *chance.pick(&[0, 0, 1, 3, 8]);
+    let rot = |chance: &mut Random| {
+        let part = *chance.pick(&[
+            Part::Journal,
+            Part::Segment,
+            Part::Segment,
+            Part::Segment,
+            Part::Index,
+            Part::Ledger,
+            Part::Checkpoint,
+            Part::Identity,
+        ]);
+        let way = *chance.pick(&[Way::Flip, Way::Flip, Way::Cut, Way::Old]);
+        let down_ms = *chance.pick(&[0, 1, 30]);
+        FaultKind::Rot { part, way, place: chance.next() >> 8, down_ms }
+    };
     (0..count)
-        .map(|_| {
-            let kind = loop {
-                let which = chance.below(KINDS);
-                if has(kinds, which) {
-                    break kind(which, chance);
-                }
-            };
-            let strikes_disk = matches!(
-                kind,
-                FaultKind::Kill { .. }
-                    | FaultKind::Power { .. }
-                    | FaultKind::IoError { .. }
-                    | FaultKind::ShortWrite { .. }
-            );
-            let anchor =
-                if strikes_disk && chance.one_in(2) { nth(chance) } else { Anchor::At(chance.between(50_000, end_us)) };
-            Fault { node: 1, anchor, kind }
-        })
+        .map(|_| Fault { node: 1, anchor: Anchor::At(chance.between(500_000, end_us)), kind: rot(chance) })
         .collect()
 }
 

@@ -2,13 +2,15 @@
 
 use std::collections::BTreeMap;
 
-use crate::plan::Site;
+use crate::plan::{FaultKind, Site};
 
 /// Counts of one run, or of many.
 #[derive(Clone, Debug, Default)]
 pub struct Tally {
-    /// Faults that struck, by kind: the node came through all of them.
-    pub faults: BTreeMap<&'static str, u64>,
+    /// Faults that struck and that the node came through, by kind.
+    pub faults: BTreeMap<String, u64>,
+    /// Faults outside of what one node can survive, which it refused to go on with, by kind.
+    pub refused: BTreeMap<String, u64>,
     /// Faults at an operation of the disk, by what the node was doing.
     pub sites: BTreeMap<Site, u64>,
     /// Rare states that were reached.
@@ -22,8 +24,17 @@ pub struct Tally {
 }
 
 impl Tally {
-    pub(crate) fn fault(&mut self, kind: &'static str) {
-        *self.faults.entry(kind).or_default() += 1;
+    pub(crate) fn fault(&mut self, kind: FaultKind) {
+        *self.faults.entry(kind.name()).or_default() += 1;
+    }
+
+    /// The node named what is wrong and did not go on: it did not come through that one.
+    pub(crate) fn refuse(&mut self, kind: FaultKind) {
+        let name = kind.name();
+        if let Some(survived) = self.faults.get_mut(&name) {
+            *survived -= 1;
+        }
+        *self.refused.entry(name).or_default() += 1;
     }
 
     pub(crate) fn struck_at(&mut self, site: Site) {
@@ -37,7 +48,10 @@ impl Tally {
     /// Adds another run's.
     pub fn add(&mut self, other: &Self) {
         for (kind, count) in &other.faults {
-            *self.faults.entry(kind).or_default() += count;
+            *self.faults.entry(kind.clone()).or_default() += count;
+        }
+        for (kind, count) in &other.refused {
+            *self.refused.entry(kind.clone()).or_default() += count;
         }
         for (site, count) in &other.sites {
             *self.sites.entry(*site).or_default() += count;
@@ -75,4 +89,7 @@ pub const RARE_STATES: &[&str] = &[
     "released",
     "redriven",
     "replayed",
+    "rot refused",
+    "a read met rot",
+    "the scrub found rot",
 ];

@@ -151,6 +151,10 @@ fn report(tally: &Tally, seeds: u64, simulated_us: u64, begun: Instant) -> Resul
         format!("faults survived  {}, {} per second", grouped(faults), per_second(faults)),
     ];
     lines.extend(tally.faults.iter().map(|(kind, count)| format!("  {kind:<36} {}", grouped(*count))));
+    let refused: u64 = tally.refused.values().sum();
+    lines.push(format!("faults refused   {}, {} per second", grouped(refused), per_second(refused)));
+    lines.extend(tally.refused.iter().map(|(kind, count)| format!("  {kind:<36} {}", grouped(*count))));
+    lines.push("faults at an operation of the disk".to_owned());
     lines.extend(tally.sites.iter().map(|(site, count)| format!("  at {:<33} {}", site.word(), grouped(*count))));
     lines.push("states reached".to_owned());
     lines.extend(tally.reached.iter().map(|(what, count)| format!("  {what:<36} {}", grouped(*count))));

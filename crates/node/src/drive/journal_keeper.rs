@@ -1,5 +1,6 @@
 //! The journal as a driver uses it: batches in order, with room from the reserve when the disk is full.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use mortarmq_storage::{Journal, JournalBatch, JournalError, Released};
@@ -17,6 +18,12 @@ impl JournalKeeper {
     #[must_use]
     pub fn new(journal: Journal, room: Arc<Room>) -> Self {
         Self { journal, room }
+    }
+
+    /// The file that batches go to, and where in it the next one goes.
+    #[must_use]
+    pub fn end(&self) -> (&Path, u64) {
+        self.journal.end()
     }
 
     /// Writes a batch. Gives back what the journal said when there was no room, the reserve used up: that is no failed

@@ -4,4 +4,4 @@
 pub(crate) mod consumer;
 pub(crate) mod operator;
 pub(crate) mod producer;
-mod value;
+pub(crate) mod value;

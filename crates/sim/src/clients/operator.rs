@@ -88,6 +88,13 @@ impl World {
         }
     }
 
+    /// The operator does one thing more, though work is over.
+    pub(crate) fn purge(&mut self, deed: Deed) {
+        self.operator.is_done = false;
+        self.operator.queue.push_back(deed);
+        self.next_act();
+    }
+
     fn ask(&mut self, input: impl FnOnce(u64) -> Input) -> u64 {
         self.operator.last_query += 1;
         let query = self.operator.last_query;

@@ -33,6 +33,8 @@ pub(crate) struct Held {
     pub(crate) hash: String,
     /// The path it died on.
     pub(crate) origin: Option<String>,
+    /// Its partition and sequence there.
+    pub(crate) origin_place: Option<(u16, u64)>,
 }
 
 /// Reads a delivery's record.
@@ -42,13 +44,12 @@ pub(crate) fn read_value(record: &Record) -> Option<Held> {
     let digits = value.iter().take_while(|byte| byte.is_ascii_digit()).count();
     let message = String::from_utf8_lossy(&value[..digits]).into_owned();
     let key = (!body.key().is_empty()).then(|| String::from_utf8_lossy(body.key()).into_owned());
-    let origin = body.headers().and_then(|headers| {
-        headers
-            .into_iter()
-            .find(|(name, _)| *name == DIED_ON)
-            .map(|(_, path)| String::from_utf8_lossy(path).into_owned())
-    });
-    Some(Held { message, key, hash: hash_of(value), origin })
+    let header = |wanted: &str| {
+        let found = body.headers()?.into_iter().find(|(name, _)| *name == wanted.as_bytes())?;
+        Some(String::from_utf8_lossy(found.1).into_owned())
+    };
+    let origin_place = || Some((header(DIED_IN)?.parse().ok()?, header(DIED_AT)?.parse().ok()?));
+    Some(Held { message, key, hash: hash_of(value), origin: header(DIED_ON), origin_place: origin_place() })
 }
 
 /// What tells a value from another.
@@ -56,4 +57,6 @@ pub(crate) fn hash_of(value: &[u8]) -> String {
     format!("{:016x}", xxh3_64(value))
 }
 
-const DIED_ON: &[u8] = b"mortarmq-dlq-path";
+const DIED_ON: &str = "mortarmq-dlq-path";
+const DIED_IN: &str = "mortarmq-dlq-partition";
+const DIED_AT: &str = "mortarmq-dlq-sequence";

@@ -194,14 +194,13 @@ impl World {
         Ok(())
     }
 
-    /// No fault of a run rots what was written, so every copy finds its source.
+    /// Every copy finds its source, unless it rotted.
     fn expect_readable(&mut self, node: usize) {
         let Some(process) = &mut self.nodes[node].process else { return };
-        let unreadable = process.segments.take_unreadable();
-        if let Some(copy) = unreadable.first()
-            && self.nodes[node].struck().is_none()
-        {
-            self.fail(format!("a copy's source {:?} cannot be read: {}", copy.from, copy.reason));
+        for copy in process.segments.take_unreadable() {
+            if self.nodes[node].struck().is_none() {
+                self.letter_lost_its_value(node, copy.from, &copy.reason);
+            }
         }
     }
 
@@ -227,7 +226,10 @@ impl World {
             if self.nodes[node].struck().is_some() {
                 return self.after_disk(node);
             }
-            return self.fail(format!("P11: a read failed on a disk that is whole: {reason}: {job:?}"));
+            if !self.is_rotten(node, reason) {
+                return self.fail(format!("P11: a read failed on a disk that is whole: {reason}: {job:?}"));
+            }
+            self.tally.reach("a read met rot");
         }
         self.tally.reach("read from disk");
         self.give(node, Input::ReadDone { ticket, result });
@@ -244,6 +246,7 @@ impl World {
             // The reserve could not grow: the next look tries again.
             self.nodes[node].armed = None;
         }
+        self.keep_former(node);
         self.at(self.now_us + LOOK_EVERY_US, Event::Look { node, life });
         self.after_disk(node);
     }
@@ -265,7 +268,8 @@ impl World {
             | FaultKind::DiskFull { .. }
             | FaultKind::SlowSync { .. }
             | FaultKind::Pause { .. }
-            | FaultKind::ClockJump { .. } => self.disk_failed(node, "a fault struck"),
+            | FaultKind::ClockJump { .. }
+            | FaultKind::Rot { .. } => self.disk_failed(node, "a fault struck"),
         }
     }
 

@@ -32,6 +32,8 @@ pub(crate) enum Event {
     Read { node: usize, life: u64, ticket: u64 },
     /// The disk is looked at.
     Look { node: usize, life: u64 },
+    /// The scrub reads on.
+    Scrub { node: usize, life: u64 },
     /// A client connects.
     Connect { client: Client },
     /// Requests arrive at a node.

@@ -1,6 +1,6 @@
 //! What fails, and how a node comes back.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use mortarmq_node::drive::{
@@ -8,16 +8,17 @@ use mortarmq_node::drive::{
     claim, recover,
 };
 use mortarmq_node::{NodeConfig, Now};
-use mortarmq_storage::{Disk, JournalOptions, SegmentOptions};
+use mortarmq_storage::{Disk, JournalOptions, Scrub, SegmentOptions};
 use mortarmq_types::{MonotonicTime, NodeId, ShardId};
 
 use super::World;
 use super::event::{Event, Healed};
 use super::node::{JournalState, Process, SegmentsState};
-use crate::plan::{FaultKind, Site};
+use super::rot::can_rot_alive;
+use crate::plan::{FaultKind, Part, Site};
 
 /// How a process ended.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 struct Down {
     down_ms: u64,
     loses_power: bool,
@@ -33,7 +34,7 @@ impl World {
         match kind {
             FaultKind::Kill { .. } | FaultKind::Power { .. } => {
                 if self.nodes[node].process.is_some() {
-                    self.tally.fault(kind.word());
+                    self.tally.fault(kind);
                     self.crash(node, down_of(kind));
                 }
             }
@@ -44,7 +45,7 @@ impl World {
                 }
             }
             FaultKind::DiskFull { room_bytes, ms } => {
-                self.tally.fault(kind.word());
+                self.tally.fault(kind);
                 let disk = &self.nodes[node].disk;
                 disk.set_capacity(Some(HUGE_BYTES));
                 let free_bytes = disk.free_bytes(Path::new(DATA_DIR)).unwrap_or(HUGE_BYTES);
@@ -54,19 +55,28 @@ impl World {
                 self.at(self.now_us + ms * 1000, Event::Heal { node, what: Healed::DiskFull });
             }
             FaultKind::SlowSync { us, ms } => {
-                self.tally.fault(kind.word());
+                self.tally.fault(kind);
                 self.nodes[node].slow_sync_us = Some(us);
                 self.at(self.now_us + ms * 1000, Event::Heal { node, what: Healed::SlowSync });
             }
             FaultKind::Pause { ms } => {
-                self.tally.fault(kind.word());
+                self.tally.fault(kind);
                 self.nodes[node].paused_until_us = self.now_us + ms * 1000;
                 self.fault_began(node, "pause", self.now_us + ms * 1000);
             }
             FaultKind::ClockJump { to_ms } => {
-                self.tally.fault(kind.word());
+                self.tally.fault(kind);
                 self.nodes[node].clock.wall_base_ms = to_ms;
                 self.fault_began(node, "clock", self.now_us);
+            }
+            FaultKind::Rot { part, way, down_ms, .. } => {
+                let process = self.nodes[node].process.as_ref();
+                let end = process.map(|process| process.journal.end()).map(|(path, end)| (path.to_path_buf(), end));
+                let down_ms = if can_rot_alive(part, way) { down_ms } else { down_ms.max(1) };
+                if down_ms > 0 && self.nodes[node].process.is_some() {
+                    self.crash(node, down_of(kind));
+                }
+                self.rot(node, kind, end.filter(|_| part == Part::Journal));
             }
         }
         if let FaultKind::DiskFull { ms, .. } | FaultKind::SlowSync { ms, .. } | FaultKind::Pause { ms } = kind {
@@ -94,12 +104,13 @@ impl World {
     pub(crate) fn disk_failed(&mut self, node: usize, error: &str) {
         match self.nodes[node].struck() {
             Some(armed) => {
-                self.tally.fault(armed.kind.word());
+                self.tally.fault(armed.kind);
                 self.tally.struck_at(armed.site);
                 self.trace.note(self.now_us, "disk failed", &[node as u64, armed.operation]);
                 self.trace.explain(|| error.to_owned());
                 self.crash(node, down_of(armed.kind));
             }
+            None if self.is_refusal(node, error) => self.crash(node, Down { down_ms: 10, ..Down::default() }),
             None => self.fail(format!("the disk failed though no fault had struck: {error}")),
         }
     }
@@ -138,6 +149,13 @@ impl World {
         self.at(back_at_us, Event::Start { node });
     }
 
+    /// The process ends and starts again at once.
+    pub(super) fn restart(&mut self, node: usize) {
+        if self.nodes[node].process.is_some() {
+            self.crash(node, Down { down_ms: 1, ..Down::default() });
+        }
+    }
+
     /// Takes back a fault that waits for an operation of the disk. The one that struck already is none that waits.
     pub(crate) fn disarm(&mut self, node: usize) {
         let machine = &mut self.nodes[node];
@@ -172,6 +190,9 @@ impl World {
                 self.nodes[node].disk.set_capacity(None);
                 self.nodes[node].is_full = false;
                 self.at(self.now_us + 500_000, Event::Start { node });
+            }
+            Err(error) if self.is_refusal(node, &error) => {
+                self.at(self.now_us + MENDING_US, Event::Start { node });
             }
             Err(error) => self.fail(format!("P1: the node does not start: {error}")),
         }
@@ -246,11 +267,16 @@ impl World {
             congested: std::collections::BTreeSet::new(),
             checked_at: position.commit_index,
             was_ready: false,
+            scrub: Scrub::new(Arc::new(self.nodes[node].disk.clone()), PathBuf::from(DATA_DIR)),
         };
         self.nodes[node].process = Some(process);
+        self.rot_let_it_start(node);
         self.check_all(node);
         let life = self.nodes[node].life;
         self.at(self.now_us + 1_000_000, Event::Look { node, life });
+        if self.settings.scrub_ms > 0 {
+            self.at(self.now_us + self.settings.scrub_ms * 500, Event::Scrub { node, life });
+        }
         if unwritten.is_some() {
             self.segments_done(node);
         }
@@ -283,6 +309,7 @@ fn down_of(kind: FaultKind) -> Down {
         FaultKind::IoError { down_ms, loses_power } | FaultKind::ShortWrite { down_ms, loses_power, .. } => {
             Down { down_ms, loses_power, is_new_boot: loses_power }
         }
+        FaultKind::Rot { down_ms, .. } => Down { down_ms, ..Down::default() },
         FaultKind::DiskFull { .. }
         | FaultKind::SlowSync { .. }
         | FaultKind::Pause { .. }
@@ -303,6 +330,16 @@ impl FaultKind {
             Self::SlowSync { .. } => "slow-sync",
             Self::Pause { .. } => "pause",
             Self::ClockJump { .. } => "clock",
+            Self::Rot { .. } => "rot",
+        }
+    }
+
+    /// The kind as reports have it.
+    #[must_use]
+    pub fn name(self) -> String {
+        match self {
+            Self::Rot { part, way, .. } => format!("rot {part} {way}"),
+            _ => self.word().to_owned(),
         }
     }
 }
@@ -311,3 +348,5 @@ pub(crate) const DATA_DIR: &str = "data";
 const HUGE_BYTES: u64 = 1 << 40;
 /// How long after a fault that lasts what it kept from happening may still be under way.
 const TROUBLED_US: u64 = 5_000_000;
+/// How long it takes until somebody has put right what a start was refused for.
+const MENDING_US: u64 = 20_000;

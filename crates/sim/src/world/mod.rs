@@ -9,6 +9,7 @@ mod expected;
 mod faults;
 mod link;
 mod node;
+mod rot;
 mod run;
 mod samples;
 mod turn;
@@ -52,6 +53,10 @@ pub(crate) struct World {
     pub(crate) last_message: u64,
     /// The topic of each dead-letter topic that a consumer found.
     pub(crate) letters: BTreeMap<TopicIncarnation, TopicIncarnation>,
+    /// The messages of dead letters that were made without their value, by place.
+    pub(crate) lost_values: BTreeMap<(TopicIncarnation, u16, u64), String>,
+    /// Whether files are to become what they were.
+    keeps_former: bool,
     /// Since when clients know of an incarnation.
     pub(crate) topic_since: BTreeMap<TopicIncarnation, u64>,
     /// When the first delivery of a delayed message may come, by message.
@@ -59,6 +64,8 @@ pub(crate) struct World {
     /// Whether work is over: nothing fails, and everything is to be finished.
     pub(crate) is_healing: bool,
     pub(crate) drained_looks: u64,
+    /// What was open at the look before.
+    open_before: String,
     pub(crate) failure: Option<String>,
     pub(crate) is_over: bool,
     /// Chance of ways and reactions.

@@ -6,10 +6,11 @@ use std::sync::{Arc, Mutex};
 use mortarmq_node::drive::{JournalKeeper, Room, SegmentKeeper, Waiting};
 use mortarmq_node::{DiskState, Node, Now, ReadJob};
 use mortarmq_shard::Image;
-use mortarmq_storage::{CheckpointMeta, JournalBatch, MemoryDisk, SegmentReader};
+use mortarmq_storage::{CheckpointMeta, JournalBatch, MemoryDisk, Scrub, SegmentReader};
 use mortarmq_types::{CommitIndex, ConnectionId, MonotonicTime, Position, WallTime};
 
 use super::event::Input;
+use super::rot::Damage;
 use crate::plan::{Fault, FaultKind, Site};
 
 /// A machine with a disk, and perhaps a node on it.
@@ -37,6 +38,10 @@ pub(crate) struct Machine {
     pub(crate) is_healed: bool,
     /// Whether the disk is full on purpose.
     pub(crate) is_full: bool,
+    /// What rotted and may still matter.
+    pub(crate) damages: Vec<Damage>,
+    /// The disk as it was some time before, if files are to become what they were.
+    pub(crate) former: Option<MemoryDisk>,
 }
 
 /// A fault that strikes at an operation of the disk.
@@ -89,6 +94,7 @@ pub(crate) struct Process {
     /// Commands applied when everything was last checked.
     pub(crate) checked_at: CommitIndex,
     pub(crate) was_ready: bool,
+    pub(crate) scrub: Scrub,
 }
 
 /// One thing for the journal to do, as in the server.
@@ -153,7 +159,8 @@ impl Machine {
             FaultKind::DiskFull { .. }
             | FaultKind::SlowSync { .. }
             | FaultKind::Pause { .. }
-            | FaultKind::ClockJump { .. } => return,
+            | FaultKind::ClockJump { .. }
+            | FaultKind::Rot { .. } => return,
         }
         self.armed = Some(Armed { operation, kind, site });
     }

@@ -11,7 +11,7 @@ use crate::clients::consumer::Consumer;
 use crate::clients::operator::Operator;
 use crate::clients::producer::Producer;
 use crate::history::Histories;
-use crate::plan::{Anchor, Plan, Settings};
+use crate::plan::{Anchor, FaultKind, Plan, Settings, Way};
 use crate::random::Random;
 use crate::tally::Tally;
 use crate::topics::Topics;
@@ -57,6 +57,8 @@ impl World {
             told: Position::default(),
             is_healed: false,
             is_full: false,
+            damages: Vec::new(),
+            former: None,
         };
         let consumers = consumers(&topics, &settings);
         let producers = (0..usize::try_from(settings.producers).expect("few"))
@@ -79,10 +81,13 @@ impl World {
             tally: Tally::default(),
             last_message: 0,
             letters: BTreeMap::new(),
+            lost_values: BTreeMap::new(),
+            keeps_former: plan.faults.iter().any(|fault| matches!(fault.kind, FaultKind::Rot { way: Way::Old, .. })),
             topic_since: BTreeMap::new(),
             not_before: BTreeMap::new(),
             is_healing: false,
             drained_looks: 0,
+            open_before: String::new(),
             failure: None,
             is_over: false,
             net: Random::of(seed, 3),
@@ -150,6 +155,7 @@ impl World {
             Event::SegmentsDone { node, life } if self.lives(node, life) => self.segments_done(node),
             Event::Read { node, life, ticket } if self.lives(node, life) => self.read(node, ticket),
             Event::Look { node, life } if self.lives(node, life) => self.look(node),
+            Event::Scrub { node, life } if self.lives(node, life) => self.scrub(node),
             Event::Turn { .. }
             | Event::Input { .. }
             | Event::Journal { .. }
@@ -157,7 +163,8 @@ impl World {
             | Event::Segments { .. }
             | Event::SegmentsDone { .. }
             | Event::Read { .. }
-            | Event::Look { .. } => {}
+            | Event::Look { .. }
+            | Event::Scrub { .. } => {}
             Event::Connect { client } => self.connect(client),
             Event::Arrive { connection } => self.arrive(connection),
             Event::Pump { connection } => self.pump(connection),
@@ -237,12 +244,16 @@ impl World {
             }
         }
         self.operator.is_done = true;
+        self.mend_at_the_end();
         self.at(self.now_us + DRAIN_LOOK_US, Event::Drained);
     }
 
     /// Whether everything is answered and nothing is owed: seen twice, the run is over.
     fn look_drained(&mut self) {
         let open = self.what_is_open();
+        if self.settings.mends == 0 && open == self.open_before {
+            self.purge_unreadable();
+        }
         if open.is_empty() {
             self.drained_looks += 1;
             if self.drained_looks == 2 {
@@ -257,6 +268,7 @@ impl World {
                     .fail(format!("P4, P12: healed for {} s, and not finished: {open}", DRAIN_LIMIT_US / 1_000_000));
             }
         }
+        self.open_before = open;
         self.at(self.now_us + DRAIN_LOOK_US, Event::Drained);
     }
 

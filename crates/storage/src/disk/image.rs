@@ -102,6 +102,11 @@ impl Image {
         offset < self.current.len()
     }
 
+    /// Makes the file another.
+    pub(super) fn replace(&mut self, bytes: Vec<u8>) {
+        *self = Self::durable(bytes, self.unreadable.clone());
+    }
+
     /// The changes that may be lost.
     fn unsynced(&self) -> impl Iterator<Item = &Change> {
         self.pending.iter().chain(&self.caught)

@@ -160,6 +160,12 @@ impl Journal {
         self.next_batch
     }
 
+    /// The file that batches go to, and where in it the next one goes.
+    #[must_use]
+    pub fn end(&self) -> (&Path, u64) {
+        (&self.file.path, self.file.position)
+    }
+
     /// How much room its files take, spares not counted.
     ///
     /// # Units

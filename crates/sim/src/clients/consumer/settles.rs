@@ -14,9 +14,16 @@ use crate::world::{Client, Event, World};
 impl World {
     /// A message came.
     pub(super) fn delivered(&mut self, number: usize, delivery: &Delivery, lease_ms: u64) {
-        let Some(known) = read_value(&delivery.record) else {
+        let Some(mut known) = read_value(&delivery.record) else {
             return self.fail("P11: a delivery's record cannot be read".to_owned());
         };
+        let has_value = !known.message.is_empty();
+        if !has_value {
+            let Some(message) = self.lost_value(delivery.topic, &known) else {
+                return self.fail(format!("P11: a delivery without its value: {delivery:?}"));
+            };
+            known.message = message;
+        }
         let id = delivery.delivery_id.get();
         let life = self.nodes[0].life;
         let consumer = &mut self.consumers[number];
@@ -53,7 +60,7 @@ impl World {
             prev: (delivery.previous != DeliveryId::ZERO).then(|| delivery.previous.get()),
             // The node's clock counts milliseconds.
             lease_ms: Some(lease_ms.saturating_sub(1)),
-            hash: Some(Cow::Owned(known.hash)),
+            hash: has_value.then_some(Cow::Owned(known.hash)),
             commit: Some(delivery.position.commit_index.get()),
             epoch: Some(delivery.position.epoch.get()),
             origin: known.origin.filter(|_| self.consumers[number].group.is_none()).map(|origin| {

@@ -38,6 +38,23 @@ impl MemoryDisk {
         if flipped { Ok(()) } else { Err(io::ErrorKind::UnexpectedEof.into()) }
     }
 
+    /// What a file holds, as a reader sees it.
+    ///
+    /// # Errors
+    /// `NotFound` without the file.
+    pub fn contents(&self, path: &Path) -> io::Result<Vec<u8>> {
+        Ok(lock(&*self.image(path)?).current().to_vec())
+    }
+
+    /// Makes a file hold other bytes, as if it had always held them: durable, and nothing waits for a sync.
+    ///
+    /// # Errors
+    /// `NotFound` without the file.
+    pub fn replace(&self, path: &Path, bytes: Vec<u8>) -> io::Result<()> {
+        lock(&*self.image(path)?).replace(bytes);
+        Ok(())
+    }
+
     /// Makes every sync, of files and directories, take so long; other operations go on meanwhile.
     pub fn set_sync_latency(&self, latency: Duration) {
         self.lock().sync_latency = latency;
