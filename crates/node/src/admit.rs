@@ -195,6 +195,10 @@ impl Node {
             self.sessions.renew(key, now.monotonic);
             return self.answer(connection, slot, Ok(Answer::Heartbeat));
         }
+        if !Mutant::LeaveKeepsQueue.is_on() {
+            // Nobody is to be sent what waits for it: its leases go back, and the number may stand for another member soon.
+            self.end_subscription(key);
+        }
         if let Some(open) = self.connections.get_mut(connection) {
             open.subscriptions.remove(&subscription);
         }

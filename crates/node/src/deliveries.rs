@@ -96,10 +96,9 @@ impl Node {
         if is_congested {
             return;
         }
-        let subscriptions: Vec<_> = open.subscriptions.iter().map(|(number, (path, _))| (*number, *path)).collect();
-        for (subscription, path) in subscriptions {
-            self.attention.insert(path);
-            self.advance((connection, subscription));
+        self.attention.extend(open.subscriptions.values().map(|(path, _)| *path));
+        for destination in self.sends.waiting_of(connection) {
+            self.advance(destination);
         }
     }
 

@@ -5,7 +5,7 @@ use mortarmq_replica::{Entry, EntryKind, HardState, Recovery, Replica, ReplicaCo
 use mortarmq_shard::command::Batch;
 use mortarmq_shard::{CommandError, Effect, ImageError, Shard};
 use mortarmq_storage::{CheckpointMeta, Clock, JournalBatch, JournalEntry};
-use mortarmq_types::{ClusterTime, Epoch, MonotonicTime, Mutant, mutants};
+use mortarmq_types::{ClusterTime, Epoch, MonotonicTime, Mutant, WallTime, mutants};
 
 use crate::clock::ClusterClock;
 use crate::commit::{self, LEDGER_EVENT_BYTES};
@@ -50,6 +50,8 @@ pub struct NodeRecovery {
     recovery: Recovery,
     shard: Shard,
     last_stamp: ClusterTime,
+    /// For [`Mutant::DelayByWallClock`] alone.
+    last_wall: WallTime,
     last_clock: Option<Clock>,
     checkpoints: Checkpoints,
     unwritten: Unwritten,
@@ -82,7 +84,8 @@ impl NodeRecovery {
         let recovery = Replica::recover_begin(ReplicaConfig::new(id, vec![id], 0)).map_err(NodeError::Recovery)?;
         let (shard, last_stamp, checkpoints) = (Shard::default(), ClusterTime::ZERO, Checkpoints::default());
         let unwritten = Unwritten::nothing(&config);
-        Ok(Self { config, recovery, shard, last_stamp, last_clock: None, checkpoints, unwritten, has_freed: false })
+        let (last_wall, last_clock, has_freed) = (shard.state().wall, None, false);
+        Ok(Self { config, recovery, shard, last_stamp, last_wall, last_clock, checkpoints, unwritten, has_freed })
     }
 
     /// A node that goes on from a checkpoint; the journal's batches follow, from wherever the journal begins.
@@ -108,7 +111,8 @@ impl NodeRecovery {
         let applied = (meta.log_index, meta.term);
         let checkpoints = Checkpoints { durable: meta.log_index, applied, ..Checkpoints::default() };
         let unwritten = Unwritten::nothing(&config);
-        Ok(Self { config, recovery, shard, last_stamp, last_clock: None, checkpoints, unwritten, has_freed: false })
+        let (last_wall, last_clock, has_freed) = (shard.state().wall, None, false);
+        Ok(Self { config, recovery, shard, last_stamp, last_wall, last_clock, checkpoints, unwritten, has_freed })
     }
 
     /// The size at which segments and ledger files are begun anew, once the cluster's initial values are known.
@@ -140,6 +144,7 @@ impl NodeRecovery {
                 .map_err(|source| NodeError::Command { log_index: entry.log_index, source })?
                 .stamp;
             self.last_stamp = self.last_stamp.max(stamp.time);
+            self.last_wall = stamp.wall;
         }
         let committed = self.recovery.handle_batch(hard_state, entries).map_err(NodeError::Recovery)?;
         let mut work = Vec::new();
@@ -231,8 +236,8 @@ impl NodeRecovery {
             Some(clock) if clock.boot_id == self.config.boot_id => MonotonicTime::new(clock.boot_ms),
             _ => now.monotonic,
         };
-        let received = if Mutant::DelayByWallClock.is_on() {
-            let down_ms = now.wall.get().saturating_sub(self.shard.state().wall.get());
+        let received = if Mutant::DelayByWallClock.is_on() && self.last_wall > WallTime::ZERO {
+            let down_ms = now.wall.get().saturating_sub(self.last_wall.get());
             MonotonicTime::new(now.monotonic.get().saturating_sub(down_ms))
         } else {
             received

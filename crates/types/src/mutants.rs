@@ -91,6 +91,8 @@ mutants! {
     ResumeSendsNothing = "resume-sends-nothing";
     /// A question is answered from the state as it is, without a read index of this epoch.
     StaleRead = "stale-read";
+    /// What waits to be sent to a member that leaves goes to the next one of that subscription (P5).
+    LeaveKeepsQueue = "leave-keeps-queue";
 }
 
 impl Mutant {
