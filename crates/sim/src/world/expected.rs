@@ -77,6 +77,7 @@ pub(crate) fn check_letters(state: &State) {
     }
 }
 
-const CLOCK_STEP_US: u64 = 1_000;
+/// What a start adds is rounded once more.
+const CLOCK_STEP_US: u64 = 3_000;
 /// Longer than a read and whatever is before it take, without a fault.
 const SENT_WITHIN_US: u64 = 200_000;
