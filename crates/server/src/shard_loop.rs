@@ -1,14 +1,15 @@
 //! The shard's loop: the one thread that owns the node. It takes events, gives them to the node with the clocks, and
 //! hands out what the node asks for. It never blocks on anything but its own inbox.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Sender, SyncSender};
 use std::time::{Duration, Instant};
 
-use mortarmq_node::{Node, Now, Output, QueryReply, TICK_MS};
-use mortarmq_types::{ConnectionId, MonotonicTime};
+use mortarmq_node::drive::{SlowReader, Turns};
+use mortarmq_node::{Node, Now, Output, QueryReply};
+use mortarmq_types::ConnectionId;
 use tokio::sync::oneshot;
 
 use crate::clock::NodeClock;
@@ -40,21 +41,14 @@ pub(crate) struct ShardLoop {
     status: Arc<Status>,
     clock: NodeClock,
     outlets: HashMap<ConnectionId, Outlet>,
-    /// Connections that take messages slower than they come.
-    congested: BTreeSet<ConnectionId>,
+    turns: Turns,
+    /// What moments of the turns are counted from.
+    begun: Instant,
     questions: HashMap<u64, oneshot::Sender<QueryReply>>,
     last_question: u64,
-    next_tick: MonotonicTime,
-    journal_writes: u32,
-    /// When the last of them was begun.
+    /// When the last journal write was begun.
     journal_since: Instant,
-    /// Until then the next batch may wait for more.
-    gather_until: Instant,
-    /// Whether the node was told so in this turn.
-    gathers: bool,
     is_ready_told: bool,
-    /// When a stop was asked for, the moment from which on nothing is waited for any more.
-    stop_by: Option<MonotonicTime>,
 }
 
 impl ShardLoop {
@@ -65,16 +59,12 @@ impl ShardLoop {
             status,
             clock: NodeClock,
             outlets: HashMap::new(),
-            congested: BTreeSet::new(),
+            turns: Turns::new(SLOW_READER),
+            begun: Instant::now(),
             questions: HashMap::new(),
             last_question: 0,
-            next_tick: MonotonicTime::ZERO,
-            journal_writes: 0,
             journal_since: Instant::now(),
-            gather_until: Instant::now(),
-            gathers: false,
             is_ready_told: false,
-            stop_by: None,
         }
     }
 
@@ -94,17 +84,18 @@ impl ShardLoop {
             let Some(event) = self.channels.events.pop() else { break };
             self.handle(now, event);
         }
-        self.note_relief(now);
-        // Whoever stops waits for nobody who may come.
-        self.gathers = self.stop_by.is_none() && !self.gathering().is_zero();
-        self.node.handle_gathering(self.gathers);
+        let outlets = &self.outlets;
+        self.turns.relieve(&mut self.node, now, |connection| outlets.get(&connection).map(Outlet::queued_bytes));
+        self.turns.before_outputs(&mut self.node, self.begun.elapsed());
         self.dispatch_outputs(now);
-        if self.tick_if_due(now) {
+        if self.turns.is_tick_due(&self.node, now) {
+            self.note_gone(now);
+            self.turns.tick(&mut self.node, now);
             self.dispatch_outputs(now);
         }
         self.channels.courier.go();
         self.tell_status();
-        !self.is_stopped(now)
+        !self.turns.is_stopped(&self.node, now)
     }
 
     /// Says which initial values of the configuration are not the cluster's: it has its own by now.
@@ -119,52 +110,24 @@ impl ShardLoop {
 
     /// How long nothing needs to be done, and what is worth to be woken for.
     fn rest(&self) -> (Duration, Sleep) {
-        if self.journal_writes > 0 {
+        let patience = Duration::from_millis(self.turns.patience_ms(&self.node, self.clock.now().monotonic));
+        if self.turns.is_journal_busy() {
             // What is asked meanwhile joins the batch behind the one that is being written. A write that takes long, as on a
             // full disk, may take hours: looking every millisecond for what has come is then worth no more than being woken.
             let is_soon_over = self.journal_since.elapsed() < WRITE_SOON_OVER;
-            return (self.patience(), if is_soon_over { Sleep::Writing } else { Sleep::Light });
+            return (patience, if is_soon_over { Sleep::Writing } else { Sleep::Light });
         }
-        match self.node.missing() {
-            // Also when that moment is past by now: the node was told that more is waited for.
-            publishes @ 1.. if self.gathers => (self.gathering(), Sleep::Gathering { publishes }),
-            _ => (self.patience(), Sleep::Light),
+        match self.turns.missing(&self.node) {
+            publishes @ 1.. => (self.turns.gathering(self.begun.elapsed()), Sleep::Gathering { publishes }),
+            0 => (patience, Sleep::Light),
         }
-    }
-
-    /// How long the next batch waits for more.
-    fn gathering(&self) -> Duration {
-        self.gather_until.saturating_duration_since(Instant::now())
-    }
-
-    /// How long nothing needs to be done.
-    fn patience(&self) -> Duration {
-        let now = self.clock.now().monotonic;
-        let wake = self.node.next_wake().map_or(self.next_tick, |wake| wake.min(self.next_tick));
-        // At least a millisecond, the unit of the clock: what is due within it is not worth a turn that finds nothing.
-        Duration::from_millis(wake.since_ms(now).clamp(1, TICK_MS))
-    }
-
-    /// Ticks if it is time to; says whether it was. What came in this turn has had its chance before: a pull that does
-    /// not wait would otherwise be over before anything was looked for.
-    fn tick_if_due(&mut self, now: Now) -> bool {
-        let is_woken = self.node.next_wake().is_some_and(|wake| wake <= now.monotonic);
-        let is_due = is_woken || now.monotonic >= self.next_tick;
-        if is_due {
-            self.note_gone(now);
-            self.node.handle_tick(now);
-            self.next_tick = now.monotonic.after_ms(TICK_MS);
-        }
-        is_due
     }
 
     fn handle(&mut self, now: Now, event: Event) {
         match event {
             Event::Requests { connection, requests } => self.node.handle_requests(now, connection, requests),
             Event::JournalWritten { ready_number, took } => {
-                self.journal_writes -= 1;
-                self.gather_until = Instant::now() + took.min(GATHER_MAX);
-                self.node.handle_journal_written(now, ready_number);
+                self.turns.journal_written(&mut self.node, now, self.begun.elapsed(), took, ready_number);
             }
             Event::SegmentsWritten { ticket } => self.node.handle_segments_written(now, ticket),
             Event::CheckpointWritten { log_index, bytes } => {
@@ -200,11 +163,7 @@ impl ShardLoop {
                 // Whoever asked may have gone.
                 let _ = answer.send(self.node.gauges());
             }
-            Event::Stop => {
-                self.stop_by = Some(now.monotonic.after_ms(STOP_MS));
-                // What is applied by now need not be replayed at the next start.
-                self.node.handle_checkpoint_wanted(now);
-            }
+            Event::Stop => self.turns.stop(&mut self.node, now),
         }
     }
 
@@ -212,7 +171,7 @@ impl ShardLoop {
         while let Some(output) = self.node.poll_output(now) {
             match output {
                 Output::Journal { ready_number, batch } => {
-                    self.journal_writes += 1;
+                    self.turns.journal_begun();
                     self.journal_since = Instant::now();
                     let job = JournalJob::Append { ready_number, batch };
                     self.channels.journal.send(job).expect("the journal thread ends after this loop");
@@ -265,22 +224,7 @@ impl ShardLoop {
     /// Tells the node of a connection that takes messages slower than they come.
     fn note_congestion(&mut self, now: Now, connection: ConnectionId) {
         let queued_bytes = self.outlets.get(&connection).map_or(0, Outlet::queued_bytes);
-        if queued_bytes > CONGESTED_BYTES && self.congested.insert(connection) {
-            self.node.handle_congestion(now, connection, true);
-        }
-    }
-
-    /// Tells the node of those that keep up again.
-    fn note_relief(&mut self, now: Now) {
-        let outlets = &self.outlets;
-        let keeps_up = |connection: &ConnectionId| {
-            outlets.get(connection).is_none_or(|outlet| outlet.queued_bytes() < RELIEVED_BYTES)
-        };
-        let relieved: Vec<_> = self.congested.iter().copied().filter(keeps_up).collect();
-        for connection in relieved {
-            self.congested.remove(&connection);
-            self.node.handle_congestion(now, connection, false);
-        }
+        self.turns.congest(&mut self.node, now, connection, queued_bytes);
     }
 
     /// Tells the node of operators who wait for an answer no more: what takes long ends then.
@@ -311,25 +255,14 @@ impl ShardLoop {
             let _ = self.channels.ready.try_send(messages(&self.node));
         }
     }
-
-    fn is_stopped(&self, now: Now) -> bool {
-        let is_written = self.journal_writes == 0 && !self.node.is_collecting();
-        let is_idle = is_written && !self.node.is_writing_checkpoint();
-        self.stop_by.is_some_and(|stop_by| is_idle || now.monotonic >= stop_by)
-    }
 }
 
 /// Most events between two looks at the clock and the outputs.
 const EVENTS_PER_TURN: usize = 512;
 /// A connection with more than that in its channel gets nothing more until it has taken most of it: two default windows.
-const CONGESTED_BYTES: usize = 4 << 20;
-const RELIEVED_BYTES: usize = 1 << 20;
-/// A batch never waits longer for more, however long the disk takes.
-const GATHER_MAX: Duration = Duration::from_millis(1);
+const SLOW_READER: SlowReader = SlowReader { congested_bytes: 4 << 20, relieved_bytes: 1 << 20 };
 /// A journal write that takes longer is waited for as anything else is.
 const WRITE_SOON_OVER: Duration = Duration::from_millis(20);
-/// How long a stop waits for the journal and its last checkpoint.
-const STOP_MS: u64 = 5000;
 
 #[cfg(test)]
 mod tests {
@@ -442,7 +375,7 @@ mod tests {
         let mut bench = Bench::new();
         let topic = bench.declare();
         bench.ask(publishes(topic, 1));
-        while bench.shard_loop.journal_writes == 0 {
+        while !bench.shard_loop.turns.is_journal_busy() {
             bench.shard_loop.turn();
         }
         bench.shard_loop.journal_since = Instant::now() + Duration::from_secs(3600);
@@ -459,7 +392,7 @@ mod tests {
         let mut bench = Bench::new();
         let topic = bench.declare();
         bench.ask(publishes(topic, 10));
-        while bench.shard_loop.journal_writes == 0 {
+        while !bench.shard_loop.turns.is_journal_busy() {
             bench.shard_loop.turn();
         }
         // In one turn: the journal is idle, and the next batch has fewer publishes than this one.

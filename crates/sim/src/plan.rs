@@ -102,6 +102,8 @@ settings! {
     scrape_at_start = 0;
     /// Whether what rotted and let the node start is mended at the end; if not, an operator drops what cannot be read.
     mends = 1;
+    /// Operations of clients that there must have been: what is missing at the end is published then.
+    operations = 0;
     /// How often the scrub reads on, in milliseconds; 0 for never.
     scrub_ms = 0;
 }
@@ -153,11 +155,15 @@ pub enum Deed {
     ResetProducer {
         /// The producer.
         producer: u64,
+        /// How it ends.
+        end: LinkEnd,
     },
     /// The connection of a consumer breaks; it resumes.
     ResetConsumer {
         /// The consumer.
         consumer: u64,
+        /// How it ends.
+        end: LinkEnd,
     },
     /// A consumer dies and comes back as another member.
     Die {
@@ -218,6 +224,17 @@ pub enum Deed {
         /// The topic.
         topic: u64,
     },
+}
+
+/// How a connection ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LinkEnd {
+    /// It breaks at once.
+    Breaks,
+    /// It breaks as soon as several frames are on their way to the node: some of them arrive.
+    BetweenFrames,
+    /// The client sends nothing more and waits for its answers; then the node closes it.
+    HalfClosed,
 }
 
 /// Something that fails.
@@ -316,6 +333,11 @@ pub enum FaultKind {
     ClockJump {
         /// To so many milliseconds after 1970.
         to_ms: u64,
+    },
+    /// The process is asked to stop, as by SIGTERM, and starts again.
+    Stop {
+        /// How long it is down.
+        down_ms: u64,
     },
     /// Bytes that were durable change or are gone.
     Rot {

@@ -16,7 +16,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use crate::plan::{Anchor, Deed, Fault, FaultKind, Part, Plan, Site, Step, Way};
+use crate::plan::{Anchor, Deed, Fault, FaultKind, LinkEnd, Part, Plan, Site, Step, Way};
 
 /// What is wrong with a schedule.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -112,8 +112,8 @@ fn step(words: &[&str]) -> Result<Step, String> {
             is_batch: fields.take("batch") != 0,
         },
         "repeat" => Deed::Repeat { producer: fields.take("producer") },
-        "reset-producer" => Deed::ResetProducer { producer: fields.take("producer") },
-        "reset-consumer" => Deed::ResetConsumer { consumer: fields.take("consumer") },
+        "reset-producer" => Deed::ResetProducer { producer: fields.take("producer"), end: fields.end_of_link() },
+        "reset-consumer" => Deed::ResetConsumer { consumer: fields.take("consumer"), end: fields.end_of_link() },
         "die" => Deed::Die { consumer: fields.take("consumer") },
         "leave" => Deed::Leave { consumer: fields.take("consumer") },
         "stall" => Deed::Stall { consumer: fields.take("consumer"), ms: fields.take("ms") },
@@ -144,8 +144,8 @@ fn deed_fields(deed: Deed) -> (&'static str, Vec<(&'static str, u64)>) {
             ],
         ),
         Deed::Repeat { producer } => ("repeat", vec![("producer", producer)]),
-        Deed::ResetProducer { producer } => ("reset-producer", vec![("producer", producer)]),
-        Deed::ResetConsumer { consumer } => ("reset-consumer", vec![("consumer", consumer)]),
+        Deed::ResetProducer { producer, end } => ("reset-producer", vec![("producer", producer), end_field(end)]),
+        Deed::ResetConsumer { consumer, end } => ("reset-consumer", vec![("consumer", consumer), end_field(end)]),
         Deed::Die { consumer } => ("die", vec![("consumer", consumer)]),
         Deed::Leave { consumer } => ("leave", vec![("consumer", consumer)]),
         Deed::Stall { consumer, ms } => ("stall", vec![("consumer", consumer), ("ms", ms)]),
@@ -156,6 +156,15 @@ fn deed_fields(deed: Deed) -> (&'static str, Vec<(&'static str, u64)>) {
         Deed::Replay { topic, group } => ("replay", vec![("topic", topic), ("group", group)]),
         Deed::Skip { topic, group } => ("skip", vec![("topic", topic), ("group", group)]),
         Deed::Delete { topic } => ("delete", vec![("topic", topic)]),
+    }
+}
+
+/// How a connection ends, as a field: the usual way has none.
+const fn end_field(end: LinkEnd) -> (&'static str, u64) {
+    match end {
+        LinkEnd::Breaks => ("half_closed", 0),
+        LinkEnd::BetweenFrames => ("between_frames", 1),
+        LinkEnd::HalfClosed => ("half_closed", 1),
     }
 }
 
@@ -175,8 +184,8 @@ fn fault(words: &[&str]) -> Result<Fault, String> {
         ("rot", _) => return Err("fault NODE at TIME rot PART WAY NAME=VALUE…".to_owned()),
         _ => (Part::Journal, Way::Flip, &fields[..]),
     };
-    if *word == "rot" && !matches!(anchor, Anchor::At(_)) {
-        return Err("bytes rot at a time".to_owned());
+    if matches!(*word, "rot" | "stop") && !matches!(anchor, Anchor::At(_)) {
+        return Err(format!("{word} strikes at a time"));
     }
     let mut fields = Fields::read(fields)?;
     let down_ms = fields.take("down_ms");
@@ -191,6 +200,7 @@ fn fault(words: &[&str]) -> Result<Fault, String> {
         "slow-sync" => FaultKind::SlowSync { us: fields.take("us"), ms: fields.take("ms") },
         "pause" => FaultKind::Pause { ms: fields.take("ms") },
         "clock" => FaultKind::ClockJump { to_ms: fields.take("to_ms") },
+        "stop" => FaultKind::Stop { down_ms },
         "rot" => FaultKind::Rot { part, way, place: fields.take("place"), down_ms },
         other => return Err(format!("there is no fault {other}")),
     };
@@ -212,6 +222,7 @@ fn kind_fields(kind: FaultKind) -> (String, Vec<(&'static str, u64)>) {
         FaultKind::SlowSync { us, ms } => vec![("us", us), ("ms", ms)],
         FaultKind::Pause { ms } => vec![("ms", ms)],
         FaultKind::ClockJump { to_ms } => vec![("to_ms", to_ms)],
+        FaultKind::Stop { down_ms } => vec![("down_ms", down_ms)],
         FaultKind::Rot { part, way, place, down_ms } => {
             return (format!("rot {part} {way}"), vec![("place", place), ("down_ms", down_ms)]);
         }
@@ -295,6 +306,14 @@ impl<'a> Fields<'a> {
         self.0.remove(name).unwrap_or(0)
     }
 
+    fn end_of_link(&mut self) -> LinkEnd {
+        match (self.take("between_frames"), self.take("half_closed")) {
+            (0, 0) => LinkEnd::Breaks,
+            (0, _) => LinkEnd::HalfClosed,
+            _ => LinkEnd::BetweenFrames,
+        }
+    }
+
     fn end(self) -> Result<(), String> {
         match self.0.into_keys().next() {
             Some(name) => Err(format!("{name} means nothing here")),
@@ -338,6 +357,6 @@ mod tests {
         assert_eq!(with("fault 1 at 5 flood"), "line 3: there is no fault flood");
         assert_eq!(with("fault 1 at 5 rot journal"), "line 3: fault NODE at TIME rot PART WAY NAME=VALUE…");
         assert_eq!(with("fault 1 at 5 rot journal melt"), "line 3: melt is none of flip, cut, old");
-        assert_eq!(with("fault 1 journal 5 1 rot journal flip"), "line 3: bytes rot at a time");
+        assert_eq!(with("fault 1 journal 5 1 rot journal flip"), "line 3: rot strikes at a time");
     }
 }

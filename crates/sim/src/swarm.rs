@@ -1,7 +1,8 @@
 //! Plans drawn from a seed: each seed has its own world, clients, faults and rates, sometimes no fault at all.
 
-use crate::plan::{Anchor, Deed, Fault, FaultKind, Part, Plan, Settings, Site, Step, Way};
+use crate::plan::{Anchor, Deed, Fault, FaultKind, LinkEnd, Part, Plan, Settings, Site, Step, Way};
 use crate::random::Random;
+use crate::world::NEWEST;
 
 /// The plan of a seed.
 #[must_use]
@@ -9,9 +10,12 @@ pub fn draw(seed: u64) -> Plan {
     let mut chance = Random::of(seed, 0);
     let mut settings = settings(seed, &mut chance);
     let mut steps = steps(&settings, &mut chance);
-    draw_more(&mut settings, &steps);
+    draw_more(&mut settings, &mut steps);
     steps.sort_by_key(|step| step.at_us);
     let faults = faults(&settings, &mut chance);
+    if faults.len() as u64 >= STORM {
+        (settings.nack_permille, settings.dead_permille) = (150, 80);
+    }
     Plan { settings, steps, faults }
 }
 
@@ -43,14 +47,15 @@ fn settings(seed: u64, chance: &mut Random) -> Settings {
     settings.twice_permille = *chance.pick(&[0, 30]);
     settings.extend_permille = *chance.pick(&[0, 40]);
     settings.work_us = *chance.pick(&[200, 2_000, 20_000]);
-    settings.congested_bytes = *chance.pick(&[5_000, 20_000, 200_000]);
+    settings.congested_bytes = *chance.pick(&[1_500, 5_000, 200_000]);
+    settings.operations = 2_000;
     settings.mends = u64::from(!chance.one_in(3));
     settings.scrub_ms = *chance.pick(&[0, 700, 5_000]);
     settings
 }
 
 /// Settings that came later have a chance of their own, so that a seed keeps what it had before.
-fn draw_more(settings: &mut Settings, steps: &[Step]) {
+fn draw_more(settings: &mut Settings, steps: &mut Vec<Step>) {
     let mut chance = Random::of(settings.seed, 40);
     settings.timeout_ms = *chance.pick(&[5_000, 5_000, 1_000, 200]);
     settings.recent_bytes_later = *chance.pick(&[0, 0, 500, 1 << 20]);
@@ -60,12 +65,17 @@ fn draw_more(settings: &mut Settings, steps: &[Step]) {
         settings.retention_bytes = retention_bytes;
     }
     settings.scrape_at_start = *chance.pick(&[0, 1]);
+    let consumers = settings.topics * settings.groups * settings.consumers;
+    for _ in 0..*chance.pick(&[0, 0, 10]) {
+        let what = Deed::Leave { consumer: chance.below(consumers) };
+        steps.push(Step { at_us: chance.between(100_000, settings.work_ms * 1000), what });
+    }
 }
 
 fn steps(settings: &Settings, chance: &mut Random) -> Vec<Step> {
     let end_us = settings.work_ms * 1000;
     let mut steps = Vec::new();
-    let messages = chance.between(900, 1600);
+    let messages = chance.between(1000, 1500);
     let has_delays = chance.one_in(3);
     let has_lives = chance.one_in(4);
     let keys = *chance.pick(&[0, 3, 20, 200]);
@@ -90,11 +100,11 @@ fn steps(settings: &Settings, chance: &mut Random) -> Vec<Step> {
         let consumer = chance.below(consumers);
         let producer = chance.below(settings.producers);
         let what = match chance.below(10) {
-            0..2 => Deed::ResetProducer { producer },
-            2..5 => Deed::ResetConsumer { consumer },
+            0..2 => Deed::ResetProducer { producer, end: link_end(chance) },
+            2..5 => Deed::ResetConsumer { consumer, end: link_end(chance) },
             5 => Deed::Die { consumer },
             6 => Deed::Leave { consumer },
-            7..9 => Deed::Stall { consumer, ms: chance.between(100, 5000) },
+            7..9 => Deed::Stall { consumer, ms: chance.between(500, 8000) },
             _ => Deed::Repeat { producer },
         };
         steps.push(Step { at_us: chance.between(100_000, end_us), what });
@@ -118,9 +128,14 @@ fn steps(settings: &Settings, chance: &mut Random) -> Vec<Step> {
     steps
 }
 
+fn link_end(chance: &mut Random) -> LinkEnd {
+    *chance.pick(&[LinkEnd::Breaks, LinkEnd::BetweenFrames, LinkEnd::HalfClosed])
+}
+
 fn faults(settings: &Settings, chance: &mut Random) -> Vec<Fault> {
     let end_us = settings.work_ms * 1000;
-    let count = *chance.pick(&[0, 1, 4, 12]);
+    // Some lives are quiet, some are long with few faults, and in some the node hardly ever comes to rest.
+    let count = *chance.pick(&[0, 1, 3, 12, 12, 30, 30, 60]);
     let mut all = rots(end_us, chance);
     // Each seed leaves some kinds out, but not all of them.
     let drawn = chance.next();
@@ -146,8 +161,17 @@ fn faults(settings: &Settings, chance: &mut Random) -> Vec<Fault> {
 
 /// What rots. Most worlds are spared, so that what others meet is not only rot.
 fn rots(end_us: u64, chance: &mut Random) -> Vec<Fault> {
-    let count = *chance.pick(&[0, 0, 1, 3, 8]);
+    let count = *chance.pick(&[0, 0, 1, 3, 8, STORM]);
     let rot = |chance: &mut Random| {
+        if count == STORM {
+            // So much of what was just written that also what is copied cannot be read.
+            return FaultKind::Rot {
+                part: Part::Segment,
+                way: Way::Flip,
+                place: chance.next() >> 8 | NEWEST,
+                down_ms: 0,
+            };
+        }
         let part = *chance.pick(&[
             Part::Journal,
             Part::Segment,
@@ -175,11 +199,13 @@ fn nth(chance: &mut Random) -> Anchor {
         7 => (Site::Release, 10, 12),
         _ => (Site::Recovery, 5, 60),
     };
+    // Early ones are reached in every life.
+    let most = chance.between(1, most);
     Anchor::Nth { site, number: chance.between(1, most), operation: chance.below(operations) }
 }
 
 fn kind(which: u64, chance: &mut Random) -> FaultKind {
-    let down_ms = *chance.pick(&[1, 30, 400, 6_000]);
+    let down_ms = *chance.pick(&[1, 1, 5, 30, 30, 100, 400, 6_000]);
     match which {
         0 => FaultKind::Kill { down_ms },
         1 | 2 => FaultKind::Power { down_ms, is_new_boot: chance.one_in(2) },
@@ -187,13 +213,16 @@ fn kind(which: u64, chance: &mut Random) -> FaultKind {
         5 => FaultKind::ShortWrite { bytes: chance.below(20) * 512, down_ms, loses_power: chance.one_in(2) },
         6 => FaultKind::DiskFull { room_bytes: chance.below(40_000), ms: chance.between(100, 4000) },
         7 => FaultKind::SlowSync { us: *chance.pick(&[20_000, 300_000, 2_500_000]), ms: chance.between(100, 3000) },
-        8 => FaultKind::Pause { ms: chance.between(50, 6000) },
+        8 => FaultKind::Stop { down_ms },
+        9 => FaultKind::Pause { ms: chance.between(50, 6000) },
         _ => FaultKind::ClockJump { to_ms: chance.between(1, 2_000_000_000_000) },
     }
 }
 
+/// So much rots in one life that hardly anything is spared.
+const STORM: u64 = 100;
 /// So many are what [`kind`] tells apart.
-const KINDS: u64 = 10;
+const KINDS: u64 = 11;
 
 #[cfg(test)]
 mod tests {

@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Instant;
+use std::time::Duration;
 
 use mortarmq_sim::{Keep, Outcome, Plan, RARE_STATES, Tally, draw, play, schedule, shrink};
 
@@ -79,7 +79,8 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
 }
 
 fn one(args: &Args, plan: &Plan, is_kept: bool) -> Result<(), Failure> {
-    let (outcome, begun) = (played(plan, args.trace.is_some()), Instant::now());
+    let begun = cpu_time();
+    let outcome = played(plan, args.trace.is_some());
     if let (Some(file), Some(trace)) = (&args.trace, &outcome.trace) {
         write(file, trace.as_bytes())?;
     }
@@ -91,7 +92,11 @@ fn one(args: &Args, plan: &Plan, is_kept: bool) -> Result<(), Failure> {
     writeln!(out, "seed {seed}  digest {:016x}  events {}", outcome.digest, grouped(outcome.events))
         .map_err(Failure::from_stdout)?;
     if args.report {
-        report(&outcome.tally, 1, outcome.simulated_us, begun)?;
+        let first_broken = outcome.failure.as_ref().map(|_| seed);
+        report(
+            &Met { tally: &outcome.tally, seeds: 1, simulated_us: outcome.simulated_us, begun, first_broken },
+            args,
+        )?;
     }
     if let Some(failure) = &outcome.failure {
         writeln!(out, "{failure}").map_err(Failure::from_stdout)?;
@@ -107,8 +112,8 @@ fn one(args: &Args, plan: &Plan, is_kept: bool) -> Result<(), Failure> {
 }
 
 fn many(args: &Args, Range(first, end): Range) -> Result<(), Failure> {
-    let begun = Instant::now();
-    let (mut tally, mut simulated_us, mut failed) = (Tally::default(), 0, 0_u64);
+    let begun = cpu_time();
+    let (mut tally, mut simulated_us, mut failed, mut first_broken) = (Tally::default(), 0, 0_u64, None);
     for seed in first..end {
         let plan = draw(seed);
         let outcome = played(&plan, false);
@@ -116,6 +121,7 @@ fn many(args: &Args, Range(first, end): Range) -> Result<(), Failure> {
         simulated_us += outcome.simulated_us;
         if let Some(failure) = &outcome.failure {
             failed += 1;
+            first_broken.get_or_insert(seed);
             let mut out = std::io::stdout().lock();
             let text: String = failure.lines().take(FAILURE_LINES).collect::<Vec<_>>().join("\n");
             writeln!(out, "seed {seed}: {text}\nplay it again: mortarmq sim --seed {seed}")
@@ -131,26 +137,46 @@ fn many(args: &Args, Range(first, end): Range) -> Result<(), Failure> {
     writeln!(out, "{} seeds, {} held, {failed} broke a promise", grouped(seeds), grouped(held))
         .map_err(Failure::from_stdout)?;
     drop(out);
-    let missed = if args.report { report(&tally, seeds, simulated_us, begun)? } else { 0 };
+    let met = Met { tally: &tally, seeds, simulated_us, begun, first_broken };
+    let missed = if args.report { report(&met, args)? } else { 0 };
     if failed + missed > 0 { Err(Failure::Verdict) } else { Ok(()) }
 }
 
+/// What one or many lives met.
+struct Met<'a> {
+    tally: &'a Tally,
+    seeds: u64,
+    simulated_us: u64,
+    /// The processor's time when they began.
+    begun: Duration,
+    first_broken: Option<u64>,
+}
+
 /// Prints what was met; how many rare states were missed.
-fn report(tally: &Tally, seeds: u64, simulated_us: u64, begun: Instant) -> Result<u64, Failure> {
-    let seconds = begun.elapsed().as_secs_f64().max(0.001);
+fn report(met: &Met<'_>, args: &Args) -> Result<u64, Failure> {
+    let Met { tally, seeds, simulated_us, .. } = *met;
+    let seconds = cpu_time().saturating_sub(met.begun).as_secs_f64().max(0.001);
     let per_second = |count: u64| grouped((count as f64 / seconds) as u64);
     let faults: u64 = tally.faults.values().sum();
     let mut lines = vec![
         format!("seeds            {}", grouped(seeds)),
+        format!("processor        {seconds:.1} s; what follows is per second or hour of it"),
         format!(
             "simulated        {:.2} h, {:.1} h per hour",
             simulated_us as f64 / 3.6e9,
             simulated_us as f64 / 1e6 / seconds
         ),
         format!("operations       {}, {} per second", grouped(tally.operations), per_second(tally.operations)),
-        format!("faults survived  {}, {} per second", grouped(faults), per_second(faults)),
+        format!("checked          {} times, every invariant", grouped(tally.checks)),
     ];
-    lines.extend(tally.faults.iter().map(|(kind, count)| format!("  {kind:<36} {}", grouped(*count))));
+    if let Some(name) = &args.mutant {
+        let noticed =
+            met.first_broken.map_or("not noticed".to_owned(), |seed| format!("noticed, first by seed {seed}"));
+        lines.push(format!("planted bug      {name}: {noticed}"));
+    }
+    lines.push(format!("faults survived  {}, {} per second", grouped(faults), per_second(faults)));
+    let some = tally.faults.iter().filter(|(_, count)| **count > 0);
+    lines.extend(some.map(|(kind, count)| format!("  {kind:<36} {}", grouped(*count))));
     let refused: u64 = tally.refused.values().sum();
     lines.push(format!("faults refused   {}, {} per second", grouped(refused), per_second(refused)));
     lines.extend(tally.refused.iter().map(|(kind, count)| format!("  {kind:<36} {}", grouped(*count))));
@@ -179,6 +205,12 @@ fn broken(args: &Args, plan: &Plan) -> Result<(), Failure> {
         write(file, schedule::write(&shrunk.plan, &story).as_bytes())?;
     }
     Err(Failure::Verdict)
+}
+
+/// What this process has used of the processor: how fast it is does not depend on what else the machine does.
+fn cpu_time() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    Duration::try_from(time).unwrap_or_default()
 }
 
 /// Plants a bug for as long as this process lives.

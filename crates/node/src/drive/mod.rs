@@ -2,7 +2,7 @@
 //! the steps, when, and what of it is logged, is the driver's.
 //!
 //! Reading order: `identity.rs` (whose data it is), `recover.rs` (from a data directory to a node), `journal_keeper.rs` and `segment_keeper.rs` (one batch,
-//! one flush, one checkpoint), `room.rs` (who gets what of the reserve when the disk is full), `read.rs`.
+//! one flush, one checkpoint), `room.rs` (who gets what of the reserve when the disk is full), `read.rs`, `turns.rs` (what the loop decides between turns).
 
 mod identity;
 mod journal_keeper;
@@ -11,6 +11,7 @@ mod recover;
 mod room;
 mod segment_keeper;
 mod segments;
+mod turns;
 
 pub use identity::{ForeignData, claim};
 pub use journal_keeper::JournalKeeper;
@@ -19,6 +20,7 @@ pub use recover::{DriveOptions, RecoverError, RecoverStage, RecoverWatch, Recove
 pub use room::{Room, RoomNews, Use, Waiting};
 pub use segment_keeper::{Checkpointed, Flushed, SegmentKeeper};
 pub use segments::{SegmentError, Segments, UnreadableCopy};
+pub use turns::{SlowReader, Turns};
 
 /// An error with everything it was caused by, in one line.
 #[must_use]

@@ -54,13 +54,13 @@ impl World {
                 self.publish(place(producer), count, key, Times { delay_ms, ttl_ms }, is_batch);
             }
             Deed::Repeat { producer } => self.repeat(place(producer)),
-            Deed::ResetProducer { producer } => {
+            Deed::ResetProducer { producer, end } => {
                 let connection = self.producers.get(place(producer)).and_then(|found| found.connection());
-                connection.into_iter().for_each(|connection| self.break_link(connection));
+                connection.into_iter().for_each(|connection| self.end_link(connection, end));
             }
-            Deed::ResetConsumer { consumer } => {
+            Deed::ResetConsumer { consumer, end } => {
                 let connection = self.consumers.get(place(consumer)).and_then(|found| found.connection());
-                connection.into_iter().for_each(|connection| self.break_link(connection));
+                connection.into_iter().for_each(|connection| self.end_link(connection, end));
             }
             Deed::Die { consumer } => self.die(place(consumer)),
             Deed::Leave { consumer } => self.leave(place(consumer)),

@@ -1,6 +1,8 @@
 //! The threads that work with the disk: journal writer, segment writer, reads and the disk watch, each a step at a moment.
 //! How a step is taken is the node's (`mortarmq_node::drive`), as in the server.
 
+use std::time::Duration;
+
 use bytes::BytesMut;
 use mortarmq_node::ReadResult;
 use mortarmq_node::drive::{Checkpointed, Flushed, chain, read};
@@ -55,7 +57,8 @@ impl World {
                 match process.journal.append(&batch) {
                     Ok(None) => {
                         self.trace.note(self.now_us, "journal written", &[node as u64, number, ready_number]);
-                        let done = Event::JournalDone { node, life, ready_number: Some(ready_number) };
+                        let written = Some((ready_number, Duration::from_micros(told_after_us.max(1))));
+                        let done = Event::JournalDone { node, life, written };
                         self.at(self.now_us + told_after_us, done);
                     }
                     Ok(Some(_)) => {
@@ -69,7 +72,7 @@ impl World {
             }
             JournalJob::Release { log_index, keep_bytes, frees_spares } => {
                 self.release(node, log_index, keep_bytes, frees_spares);
-                let done = Event::JournalDone { node, life, ready_number: None };
+                let done = Event::JournalDone { node, life, written: None };
                 self.at(self.now_us + told_after_us, done);
             }
         }
@@ -86,13 +89,14 @@ impl World {
     }
 
     /// The journal thread is done with a job.
-    pub(crate) fn journal_done(&mut self, node: usize, ready_number: Option<u64>) {
+    pub(crate) fn journal_done(&mut self, node: usize, written: Option<(u64, Duration)>) {
         let Some(process) = &mut self.nodes[node].process else { return };
         process.journal_state = JournalState::Idle;
-        if let Some(ready_number) = ready_number {
-            self.give(node, Input::JournalWritten { ready_number });
+        if let Some((ready_number, took)) = written {
+            self.give(node, Input::JournalWritten { ready_number, took });
         }
         self.poke_journal(node);
+        self.end_if_stopped(node);
     }
 
     /// Lets the segment writer begin, if it has something to do.
@@ -215,6 +219,7 @@ impl World {
             self.at(self.now_us + FULL_PAUSE_US, Event::Segments { node, life });
         }
         self.poke_segments(node);
+        self.end_if_stopped(node);
     }
 
     /// A read is carried out.
@@ -269,7 +274,8 @@ impl World {
             | FaultKind::SlowSync { .. }
             | FaultKind::Pause { .. }
             | FaultKind::ClockJump { .. }
-            | FaultKind::Rot { .. } => self.disk_failed(node, "a fault struck"),
+            | FaultKind::Rot { .. }
+            | FaultKind::Stop { .. } => self.disk_failed(node, "a fault struck"),
         }
     }
 

@@ -1,5 +1,7 @@
 //! What can happen next, and what reaches a node.
 
+use std::time::Duration;
+
 use mortarmq_node::{Act, Delivery, DiskState, Failure, Query, ReadResult, Reply, Request, Unsent};
 use mortarmq_types::{ConnectionId, DeliveryId, MemberId};
 
@@ -23,7 +25,7 @@ pub(crate) enum Event {
     /// The journal thread carries out its next job.
     Journal { node: usize, life: u64 },
     /// The journal thread is done with a job that was carried out before.
-    JournalDone { node: usize, life: u64, ready_number: Option<u64> },
+    JournalDone { node: usize, life: u64, written: Option<(u64, Duration)> },
     /// The segment writer carries out what it has to do.
     Segments { node: usize, life: u64 },
     /// The segment writer is done.
@@ -34,10 +36,14 @@ pub(crate) enum Event {
     Look { node: usize, life: u64 },
     /// The scrub reads on.
     Scrub { node: usize, life: u64 },
+    /// A stop waits no longer for connections.
+    StopConnections { node: usize, life: u64 },
     /// A client connects.
     Connect { client: Client },
     /// Requests arrive at a node.
     Arrive { connection: ConnectionId },
+    /// Nothing more comes on a connection.
+    HalfClosed { node: usize, life: u64, connection: ConnectionId },
     /// A connection moves what waits in it.
     Pump { connection: ConnectionId },
     /// Something arrives at a client.
@@ -73,19 +79,59 @@ pub(crate) enum Client {
 /// What reaches the shard's loop, as in the server.
 #[derive(Debug)]
 pub(crate) enum Input {
-    Connected { connection: ConnectionId },
-    Disconnected { connection: ConnectionId },
-    Requests { connection: ConnectionId, requests: Vec<Request> },
-    TurnedOut { connection: ConnectionId },
-    Unsent { connection: ConnectionId, subscription: u16, unsent: Vec<Unsent> },
-    Query { query: u64, question: Query },
-    Act { query: u64, act: Act },
-    JournalWritten { ready_number: u64 },
-    SegmentsWritten { ticket: u64 },
-    CheckpointWritten { log_index: u64, bytes: u64 },
-    CheckpointPutOff { log_index: u64 },
-    Disk { state: DiskState },
-    ReadDone { ticket: u64, result: ReadResult },
+    Connected {
+        connection: ConnectionId,
+    },
+    /// Nothing more is asked on a connection.
+    NoMoreRequests {
+        connection: ConnectionId,
+    },
+    Disconnected {
+        connection: ConnectionId,
+    },
+    /// What was begun is to be finished, then the loop ends.
+    Stop,
+    Requests {
+        connection: ConnectionId,
+        requests: Vec<Request>,
+    },
+    TurnedOut {
+        connection: ConnectionId,
+    },
+    Unsent {
+        connection: ConnectionId,
+        subscription: u16,
+        unsent: Vec<Unsent>,
+    },
+    Query {
+        query: u64,
+        question: Query,
+    },
+    Act {
+        query: u64,
+        act: Act,
+    },
+    JournalWritten {
+        ready_number: u64,
+        took: Duration,
+    },
+    SegmentsWritten {
+        ticket: u64,
+    },
+    CheckpointWritten {
+        log_index: u64,
+        bytes: u64,
+    },
+    CheckpointPutOff {
+        log_index: u64,
+    },
+    Disk {
+        state: DiskState,
+    },
+    ReadDone {
+        ticket: u64,
+        result: ReadResult,
+    },
 }
 
 /// What goes to a client.

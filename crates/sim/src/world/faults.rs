@@ -4,12 +4,12 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use mortarmq_node::drive::{
-    DriveOptions, JournalKeeper, RecoverStage, RecoverWatch, RecoveredNode, Room, RoomNews, SegmentKeeper, chain,
-    claim, recover,
+    DriveOptions, JournalKeeper, RecoverStage, RecoverWatch, RecoveredNode, Room, RoomNews, SegmentKeeper, SlowReader,
+    Turns, chain, claim, recover,
 };
 use mortarmq_node::{NodeConfig, Now};
 use mortarmq_storage::{Disk, JournalOptions, Scrub, SegmentOptions};
-use mortarmq_types::{MonotonicTime, NodeId, ShardId};
+use mortarmq_types::{NodeId, ShardId};
 
 use super::World;
 use super::event::{Event, Healed};
@@ -69,6 +69,7 @@ impl World {
                 self.nodes[node].clock.wall_base_ms = to_ms;
                 self.fault_began(node, "clock", self.now_us);
             }
+            FaultKind::Stop { down_ms } => self.stop(node, kind, down_ms),
             FaultKind::Rot { part, way, down_ms, .. } => {
                 let process = self.nodes[node].process.as_ref();
                 let end = process.map(|process| process.journal.end()).map(|(path, end)| (path.to_path_buf(), end));
@@ -154,6 +155,11 @@ impl World {
         if self.nodes[node].process.is_some() {
             self.crash(node, Down { down_ms: 1, ..Down::default() });
         }
+    }
+
+    /// The process has ended by itself.
+    pub(super) fn end_process(&mut self, node: usize, down_ms: u64) {
+        self.crash(node, Down { down_ms, ..Down::default() });
     }
 
     /// Takes back a fault that waits for an operation of the disk. The one that struck already is none that waits.
@@ -257,14 +263,18 @@ impl World {
             room,
             room_news,
             inbox: std::collections::VecDeque::new(),
-            next_tick: MonotonicTime::ZERO,
+            turns: Turns::new(SlowReader {
+                congested_bytes: self.settings.congested_bytes as usize,
+                relieved_bytes: self.settings.congested_bytes as usize / 4,
+            }),
             turn_at_us: None,
             journal_jobs: std::collections::VecDeque::new(),
             journal_state: JournalState::Idle,
             segment_jobs: std::collections::VecDeque::new(),
             segments_state: SegmentsState::Idle,
             reads: std::collections::BTreeMap::new(),
-            congested: std::collections::BTreeSet::new(),
+            stopping: None,
+            is_loop_over: false,
             checked_at: position.commit_index,
             was_ready: false,
             scrub: Scrub::new(Arc::new(self.nodes[node].disk.clone()), PathBuf::from(DATA_DIR)),
@@ -309,7 +319,7 @@ fn down_of(kind: FaultKind) -> Down {
         FaultKind::IoError { down_ms, loses_power } | FaultKind::ShortWrite { down_ms, loses_power, .. } => {
             Down { down_ms, loses_power, is_new_boot: loses_power }
         }
-        FaultKind::Rot { down_ms, .. } => Down { down_ms, ..Down::default() },
+        FaultKind::Rot { down_ms, .. } | FaultKind::Stop { down_ms } => Down { down_ms, ..Down::default() },
         FaultKind::DiskFull { .. }
         | FaultKind::SlowSync { .. }
         | FaultKind::Pause { .. }
@@ -331,6 +341,7 @@ impl FaultKind {
             Self::Pause { .. } => "pause",
             Self::ClockJump { .. } => "clock",
             Self::Rot { .. } => "rot",
+            Self::Stop { .. } => "stop",
         }
     }
 

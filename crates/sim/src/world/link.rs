@@ -7,6 +7,7 @@ use mortarmq_types::{ConnectionId, DeliveryId};
 
 use super::World;
 use super::event::{Client, Event, Input, ToClient};
+use crate::plan::LinkEnd;
 
 /// A connection.
 pub(crate) struct Link {
@@ -26,12 +27,20 @@ pub(crate) struct Link {
     pub(crate) is_open: bool,
     /// Deliveries that the loop handed over.
     pub(crate) handed: BTreeSet<DeliveryId>,
+    /// Whether it breaks as soon as several frames are on their way to the node.
+    breaks_between_frames: bool,
+    /// Whether the client, or the node that stops, lets nothing more be asked.
+    takes_no_requests: bool,
+    /// Whether the node was told so: it ends when everything is answered.
+    is_ending: bool,
+    /// Answers that the node owes.
+    expected: u64,
 }
 
 impl World {
     /// Opens a connection of a client; nothing if the node is down.
     pub(crate) fn open_link(&mut self, client: Client, node: usize) -> Option<ConnectionId> {
-        self.nodes[node].process.as_ref().filter(|process| process.was_ready)?;
+        self.nodes[node].process.as_ref().filter(|process| process.was_ready && process.stopping.is_none())?;
         self.last_connection += 1;
         let connection = ConnectionId::new(self.last_connection);
         let link = Link {
@@ -47,6 +56,10 @@ impl World {
             stalled_until_us: 0,
             is_open: true,
             handed: BTreeSet::new(),
+            breaks_between_frames: false,
+            takes_no_requests: false,
+            is_ending: false,
+            expected: 0,
         };
         self.links.insert(connection, link);
         self.give(node, Input::Connected { connection });
@@ -56,11 +69,78 @@ impl World {
     /// Sends requests of a client, in order.
     pub(crate) fn send(&mut self, connection: ConnectionId, requests: Vec<Request>) {
         let way_us = self.net.delay(20, self.settings.link_us);
-        let Some(link) = self.links.get_mut(&connection).filter(|link| link.is_open) else { return };
+        let open = |link: &&mut Link| link.is_open && !link.takes_no_requests;
+        let Some(link) = self.links.get_mut(&connection).filter(open) else { return };
         let at_us = (self.now_us + way_us).max(link.last_up_us);
         link.last_up_us = at_us;
         link.up.push_back(requests);
+        let frames: usize = link.up.iter().map(Vec::len).sum();
+        if link.breaks_between_frames && frames > 1 {
+            return self.break_link(connection);
+        }
         self.at(at_us, Event::Arrive { connection });
+    }
+
+    /// A connection ends, in one of the ways in which connections do.
+    pub(crate) fn end_link(&mut self, connection: ConnectionId, end: LinkEnd) {
+        match end {
+            LinkEnd::Breaks => self.break_link(connection),
+            LinkEnd::BetweenFrames => {
+                if let Some(link) = self.links.get_mut(&connection) {
+                    link.breaks_between_frames = true;
+                }
+            }
+            LinkEnd::HalfClosed => self.half_close(connection),
+        }
+    }
+
+    /// Nothing more is asked on a connection: its node is told when all that was asked has come.
+    pub(super) fn half_close(&mut self, connection: ConnectionId) {
+        let Some(link) = self.links.get_mut(&connection).filter(|link| link.is_open) else { return };
+        link.takes_no_requests = true;
+        let (at_us, node, life) = (link.last_up_us, link.node, link.life);
+        self.at(at_us, Event::HalfClosed { node, life, connection });
+    }
+
+    /// The node hears that nothing more is asked.
+    pub(crate) fn half_closed(&mut self, connection: ConnectionId) {
+        let Some(link) = self.links.get_mut(&connection).filter(|link| link.is_open && !link.is_ending) else { return };
+        link.is_ending = true;
+        let node = link.node;
+        self.give(node, Input::NoMoreRequests { connection });
+        self.close_if_answered(connection);
+    }
+
+    /// Closes a connection on which nothing more is asked, once everything is answered.
+    fn close_if_answered(&mut self, connection: ConnectionId) {
+        let Some(link) = self.links.get_mut(&connection) else { return };
+        if !link.is_open || !link.is_ending || link.expected > 0 || !link.outlet.is_empty() {
+            return;
+        }
+        link.is_open = false;
+        let (node, at_us) = (link.node, link.last_down_us.max(self.now_us) + 1);
+        self.tally.reach("a half-closed connection got all its answers");
+        self.give(node, Input::Disconnected { connection });
+        self.at(at_us, Event::Lost { connection });
+        self.stop_loop_if_closed(node);
+    }
+
+    /// Whether a node has connections that are not closed.
+    pub(super) fn has_links(&self, node: usize) -> bool {
+        self.links.values().any(|link| link.node == node && link.is_open)
+    }
+
+    /// A node reads nothing more from a connection: what is on its way is lost.
+    pub(super) fn take_no_more(&mut self, connection: ConnectionId) {
+        if let Some(link) = self.links.get_mut(&connection) {
+            link.takes_no_requests = true;
+            link.up.clear();
+        }
+    }
+
+    /// The open connections of a node.
+    pub(super) fn links_of(&self, node: usize) -> Vec<ConnectionId> {
+        self.links.iter().filter(|(_, link)| link.node == node && link.is_open).map(|(id, _)| *id).collect()
     }
 
     /// Requests reach their node.
@@ -69,6 +149,7 @@ impl World {
         let Some(requests) = link.up.pop_front() else { return };
         let (node, is_open) = (link.node, link.is_open);
         if is_open {
+            link.expected += requests.iter().map(Request::places).sum::<u64>();
             self.give(node, Input::Requests { connection, requests });
         }
     }
@@ -104,6 +185,7 @@ impl World {
         link.is_pumped = false;
         link.queued_bytes = 0;
         let waiting = std::mem::take(&mut link.outlet);
+        link.expected -= waiting.iter().map(answers).sum::<u64>();
         let now = self.nodes[node].clock.now(self.now_us).monotonic;
         let mut messages = Vec::new();
         for output in waiting {
@@ -133,16 +215,21 @@ impl World {
             link.last_down_us = at_us;
             self.at(at_us, Event::Receive { connection, message });
         }
-        self.relieve(node, connection);
+        self.close_if_answered(connection);
     }
 
     /// Breaks a connection: of what is on its way to the node a part arrives, of what is on its way to the client nothing.
     pub(crate) fn break_link(&mut self, connection: ConnectionId) {
         let Some(link) = self.links.get_mut(&connection) else { return };
         link.is_open = false;
+        let breaks_between_frames = link.breaks_between_frames;
         let (node, under_way) = (link.node, std::mem::take(&mut link.up));
         let all: Vec<Request> = under_way.into_iter().flatten().collect();
-        let kept = self.net.below(all.len() as u64 + 1);
+        let kept = if breaks_between_frames && all.len() > 1 {
+            self.net.between(1, all.len() as u64 - 1)
+        } else {
+            self.net.below(all.len() as u64 + 1)
+        };
         let is_cut = kept > 0 && (kept as usize) < all.len();
         let requests: Vec<Request> = all.into_iter().take(usize::try_from(kept).expect("few")).collect();
         if is_cut {
@@ -176,9 +263,7 @@ impl World {
 
     /// All connections of a node break because it is gone.
     pub(crate) fn break_all(&mut self, node: usize) {
-        let gone: Vec<ConnectionId> =
-            self.links.iter().filter(|(_, link)| link.node == node && link.is_open).map(|(id, _)| *id).collect();
-        for connection in gone {
+        for connection in self.links_of(node) {
             let link = self.links.get_mut(&connection).expect("just found");
             link.is_open = false;
             link.up.clear();
@@ -191,6 +276,15 @@ impl World {
 
 fn unsent(delivery: &Delivery) -> Unsent {
     Unsent { partition: delivery.partition, seq: delivery.seq, delivery_id: delivery.delivery_id }
+}
+
+/// How many answers are in it.
+fn answers(output: &Output) -> u64 {
+    match output {
+        Output::Replies { replies, .. } => replies.len() as u64,
+        Output::PullEnded { .. } => 1,
+        _ => 0,
+    }
 }
 
 /// What waits in memory for a slow reader, as the server counts it.

@@ -12,6 +12,7 @@ mod node;
 mod rot;
 mod run;
 mod samples;
+mod stop;
 mod turn;
 
 use std::collections::{BTreeMap, BinaryHeap};
@@ -21,6 +22,7 @@ use mortarmq_types::{ConnectionId, TopicIncarnation};
 pub(crate) use event::{Client, Event, Input, ToClient};
 pub(crate) use link::Link;
 pub(crate) use node::{Machine, MachineClock};
+pub(crate) use rot::NEWEST;
 pub(crate) use samples::Samples;
 
 use crate::clients::consumer::Consumer;

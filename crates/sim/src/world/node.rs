@@ -1,13 +1,13 @@
 //! A node of the world: its disk and clock, which outlive it, and the process, which does not.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex};
 
-use mortarmq_node::drive::{JournalKeeper, Room, SegmentKeeper, Waiting};
+use mortarmq_node::drive::{JournalKeeper, Room, SegmentKeeper, Turns, Waiting};
 use mortarmq_node::{DiskState, Node, Now, ReadJob};
 use mortarmq_shard::Image;
 use mortarmq_storage::{CheckpointMeta, JournalBatch, MemoryDisk, Scrub, SegmentReader};
-use mortarmq_types::{CommitIndex, ConnectionId, MonotonicTime, Position, WallTime};
+use mortarmq_types::{CommitIndex, MonotonicTime, Position, WallTime};
 
 use super::event::Input;
 use super::rot::Damage;
@@ -83,14 +83,17 @@ pub(crate) struct Process {
     pub(crate) room: Arc<Room>,
     pub(crate) room_news: Arc<Mutex<Vec<DiskState>>>,
     pub(crate) inbox: VecDeque<Input>,
-    pub(crate) next_tick: MonotonicTime,
+    pub(crate) turns: Turns,
     pub(crate) turn_at_us: Option<u64>,
     pub(crate) journal_jobs: VecDeque<JournalJob>,
     pub(crate) journal_state: JournalState,
     pub(crate) segment_jobs: VecDeque<SegmentJob>,
     pub(crate) segments_state: SegmentsState,
     pub(crate) reads: BTreeMap<u64, ReadJob>,
-    pub(crate) congested: BTreeSet<ConnectionId>,
+    /// Whether it is asked to stop: nobody may connect any more.
+    pub(crate) stopping: Option<Stopping>,
+    /// Whether the loop has ended and only the threads behind it go on.
+    pub(crate) is_loop_over: bool,
     /// Commands applied when everything was last checked.
     pub(crate) checked_at: CommitIndex,
     pub(crate) was_ready: bool,
@@ -117,6 +120,14 @@ pub(crate) enum JournalState {
 pub(crate) enum SegmentJob {
     Work { ticket: u64, work: Vec<mortarmq_node::SegmentWork> },
     Checkpoint { meta: CheckpointMeta, image: Box<Image> },
+}
+
+/// How a process is stopped.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Stopping {
+    pub(crate) down_ms: u64,
+    /// Whether the loop was told: its connections are closed, or took too long.
+    pub(crate) is_loop_told: bool,
 }
 
 /// What the segment writer is about.
@@ -160,7 +171,8 @@ impl Machine {
             | FaultKind::SlowSync { .. }
             | FaultKind::Pause { .. }
             | FaultKind::ClockJump { .. }
-            | FaultKind::Rot { .. } => return,
+            | FaultKind::Rot { .. }
+            | FaultKind::Stop { .. } => return,
         }
         self.armed = Some(Armed { operation, kind, site });
     }

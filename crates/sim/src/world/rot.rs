@@ -112,9 +112,9 @@ impl World {
         let machine = &self.nodes[node];
         let Some(process) = &machine.process else { return };
         // As the judge does, the world looks where nobody else can: what stood there before.
-        let mended: Vec<&Damage> = machine.damages.iter().filter(|damage| damage.mend(&machine.disk)).collect();
+        let mended: Vec<&Damage> = machine.damages.iter().rev().filter(|damage| damage.mend(&machine.disk)).collect();
         let read = process.reader.read_records(from.topic, from.partition, from.seq, from.seq.next(), usize::MAX);
-        mended.into_iter().for_each(|damage| damage.strike_again(&machine.disk));
+        mended.into_iter().rev().for_each(|damage| damage.strike_again(&machine.disk));
         let records = read.unwrap_or_default();
         let record = records.first().and_then(|found| mortarmq_shard::record::open_record(&found.record).ok());
         let Some(known) = record.and_then(|record| read_value(&record)) else {
@@ -147,8 +147,9 @@ impl World {
         }
         for node in 0..self.nodes.len() {
             let machine = &mut self.nodes[node];
-            let damages = std::mem::take(&mut machine.damages);
-            let (mended, left): (Vec<_>, Vec<_>) = damages.into_iter().partition(|damage| damage.mend(&machine.disk));
+            // One upon the other: the last goes first.
+            let damages = std::mem::take(&mut machine.damages).into_iter().rev();
+            let (mended, left): (Vec<_>, Vec<_>) = damages.partition(|damage| damage.mend(&machine.disk));
             machine.damages = left;
             if !mended.is_empty() {
                 self.restart(node);
@@ -224,7 +225,12 @@ impl Damage {
         match &self.harm {
             Harm::Bit { offset, bit, around_from, around } => {
                 let from = usize::try_from(*around_from).unwrap_or(usize::MAX);
-                found.get(from..from.saturating_add(around.len())) == Some(around)
+                let Some(found) = found.get(from..from.saturating_add(around.len())) else { return false };
+                let place = usize::try_from(offset - around_from).expect("a few bytes");
+                // Near by others may have struck since, or be mended.
+                let others = found.iter().zip(around).filter(|(found, struck)| found != struck).count();
+                found[place] == around[place]
+                    && others <= OTHERS_MAX
                     && disk.flip_bit(&self.path, *offset, *bit).is_ok()
             }
             Harm::File { good, bad } => found == *bad && disk.replace(&self.path, good.clone()).is_ok(),
@@ -278,10 +284,20 @@ fn flip(
     place: u64,
     journal_end: Option<(PathBuf, u64)>,
 ) -> Option<(PathBuf, Harm)> {
-    let files = filled(disk, files);
-    let (file, place) = (choose(files.len(), place)?, place / FILES_MAX);
-    let is_newest = !place.is_multiple_of(2);
-    let (path, bytes) = &files[file];
+    let is_newest = place & NEWEST != 0;
+    let mut files = filled(disk, files);
+    if is_newest {
+        // The last of each folder.
+        let folders: Vec<Option<PathBuf>> =
+            files.iter().map(|(path, _)| path.parent().map(Path::to_path_buf)).collect();
+        let mut place = 0;
+        files.retain(|_| {
+            place += 1;
+            folders.get(place) != Some(&folders[place - 1])
+        });
+    }
+    let (path, bytes) = &files[choose(files.len(), place)?];
+    let place = place / FILES_MAX;
     let (path, end) = match &journal_end {
         Some((path, end)) if is_newest => (path, *end),
         _ => (path, bytes.len() as u64),
@@ -338,8 +354,12 @@ fn choose(count: usize, place: u64) -> Option<usize> {
 
 /// A place counts files up to here, then bytes and bits in one of them.
 const FILES_MAX: u64 = 1024;
+/// The bit of a place that says that it is among what was written last.
+pub(crate) const NEWEST: u64 = FILES_MAX;
 const NEWEST_BYTES: u64 = 4096;
 const AROUND_BYTES: u64 = 16;
+/// Bytes near by that may be others than when a bit rotted.
+const OTHERS_MAX: usize = 6;
 const SECTOR_BYTES: u64 = 512;
 /// Read by the scrub at once, as in the server.
 const SCRUB_STEP_BYTES: u64 = 256 << 10;

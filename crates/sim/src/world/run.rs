@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BinaryHeap};
 
+use mortarmq_shard::Times;
 use mortarmq_storage::MemoryDisk;
 use mortarmq_types::{ConnectionId, Position};
 
@@ -148,13 +149,13 @@ impl World {
             Event::Turn { node, life } if self.lives(node, life) => self.turn(node),
             Event::Input { node, life, input } if self.lives(node, life) => self.give(node, input),
             Event::Journal { node, life } if self.lives(node, life) => self.journal(node, 0),
-            Event::JournalDone { node, life, ready_number } if self.lives(node, life) => {
-                self.journal_done(node, ready_number);
-            }
+            Event::JournalDone { node, life, written } if self.lives(node, life) => self.journal_done(node, written),
             Event::Segments { node, life } if self.lives(node, life) => self.segments(node),
             Event::SegmentsDone { node, life } if self.lives(node, life) => self.segments_done(node),
             Event::Read { node, life, ticket } if self.lives(node, life) => self.read(node, ticket),
             Event::Look { node, life } if self.lives(node, life) => self.look(node),
+            Event::HalfClosed { node, life, connection } if self.lives(node, life) => self.half_closed(connection),
+            Event::StopConnections { node, life } if self.lives(node, life) => self.stop_loop(node),
             Event::Scrub { node, life } if self.lives(node, life) => self.scrub(node),
             Event::Turn { .. }
             | Event::Input { .. }
@@ -164,6 +165,8 @@ impl World {
             | Event::SegmentsDone { .. }
             | Event::Read { .. }
             | Event::Look { .. }
+            | Event::HalfClosed { .. }
+            | Event::StopConnections { .. }
             | Event::Scrub { .. } => {}
             Event::Connect { client } => self.connect(client),
             Event::Arrive { connection } => self.arrive(connection),
@@ -254,7 +257,12 @@ impl World {
         if self.settings.mends == 0 && open == self.open_before {
             self.purge_unreadable();
         }
-        if open.is_empty() {
+        if open.is_empty() && self.tally.operations < self.settings.operations {
+            // A message is an operation at least of one who publishes it, one who gets it and one who settles it.
+            let each = (self.settings.operations - self.tally.operations) / 3 / self.producers.len() as u64 + 1;
+            (0..self.producers.len()).for_each(|number| self.publish(number, each, 0, Times::default(), false));
+            self.drained_looks = 0;
+        } else if open.is_empty() {
             self.drained_looks += 1;
             if self.drained_looks == 2 {
                 self.scrape_end();

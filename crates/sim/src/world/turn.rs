@@ -1,6 +1,8 @@
 //! The shard's loop, as the server turns it: what came in, what goes out, a tick when it is due.
 
-use mortarmq_node::{Output, TICK_MS};
+use std::time::Duration;
+
+use mortarmq_node::{Now, Output};
 use mortarmq_types::ConnectionId;
 
 use super::World;
@@ -42,6 +44,9 @@ impl World {
             // Another turn took its place.
             return;
         }
+        if process.is_loop_over {
+            return;
+        }
         if machine.paused_until_us > self.now_us {
             process.turn_at_us = None;
             let until_us = machine.paused_until_us;
@@ -55,40 +60,60 @@ impl World {
             };
             self.take(node, now, input);
         }
+        self.before_outputs(node, now);
         self.dispatch(node);
-        let is_due = self.nodes[node].process.as_ref().is_some_and(|process| {
-            now.monotonic >= process.next_tick || process.node.next_wake().is_some_and(|wake| wake <= now.monotonic)
-        });
-        if is_due && let Some(process) = &mut self.nodes[node].process {
-            process.node.handle_tick(now);
-            process.next_tick = now.monotonic.after_ms(TICK_MS);
+        if let Some(process) = &mut self.nodes[node].process
+            && process.turns.is_tick_due(&process.node, now)
+        {
+            process.turns.tick(&mut process.node, now);
             self.dispatch(node);
         }
         if let Some(process) = &self.nodes[node].process {
             self.samples.note(self.now_us, process.node.position().commit_index);
         }
         self.look_closely(node);
+        let Some(process) = &mut self.nodes[node].process else { return };
+        if process.turns.is_stopped(&process.node, now) {
+            process.is_loop_over = true;
+            return self.end_if_stopped(node);
+        }
         self.plan_next_turn(node);
+    }
+
+    /// Who keeps up again, and whether the next batch is held back.
+    fn before_outputs(&mut self, node: usize, now: Now) {
+        let at = Duration::from_micros(self.now_us);
+        let links = &self.links;
+        let Some(process) = &mut self.nodes[node].process else { return };
+        process.turns.relieve(&mut process.node, now, |connection| Some(links.get(&connection)?.queued_bytes as usize));
+        process.turns.before_outputs(&mut process.node, at);
     }
 
     fn plan_next_turn(&mut self, node: usize) {
         let machine = &self.nodes[node];
         let Some(process) = &machine.process else { return };
         let now = machine.clock.now(self.now_us).monotonic;
-        let wake = process.node.next_wake().map_or(process.next_tick, |wake| wake.min(process.next_tick));
-        let patience_ms = wake.since_ms(now).clamp(1, TICK_MS);
-        let at_us = if process.inbox.is_empty() { self.now_us + patience_ms * 1000 } else { self.now_us + 1 };
+        let mut patience_us = process.turns.patience_ms(&process.node, now) * 1000;
+        if process.turns.missing(&process.node) > 0 {
+            self.tally.reach("a batch was held back for more");
+            let gathering = process.turns.gathering(Duration::from_micros(self.now_us));
+            patience_us = u64::try_from(gathering.as_micros()).expect("at most a millisecond") + 1;
+        }
+        let at_us = if process.inbox.is_empty() { self.now_us + patience_us } else { self.now_us + 1 };
         self.turn_by(node, at_us);
     }
 
     /// What the server's loop does with an event.
-    fn take(&mut self, node: usize, now: mortarmq_node::Now, input: Input) {
+    fn take(&mut self, node: usize, now: Now, input: Input) {
         self.note_input(node, &input);
         let Some(process) = &mut self.nodes[node].process else { return };
         let target = &mut process.node;
         match input {
             Input::Requests { connection, requests } => target.handle_requests(now, connection, requests),
-            Input::JournalWritten { ready_number } => target.handle_journal_written(now, ready_number),
+            Input::JournalWritten { ready_number, took } => {
+                let at = Duration::from_micros(self.now_us);
+                process.turns.journal_written(target, now, at, took, ready_number);
+            }
             Input::SegmentsWritten { ticket } => target.handle_segments_written(now, ticket),
             Input::CheckpointWritten { log_index, bytes } => target.handle_checkpoint_written(now, log_index, bytes),
             Input::CheckpointPutOff { log_index } => target.handle_checkpoint_put_off(now, log_index),
@@ -99,10 +124,11 @@ impl World {
                 target.handle_unsent(now, connection, subscription, unsent);
             }
             Input::Connected { connection } => target.handle_connected(connection),
-            Input::Disconnected { connection } => {
-                process.congested.remove(&connection);
-                target.handle_disconnected(now, connection);
+            Input::NoMoreRequests { connection } => {
+                target.handle_no_more_requests(now, connection);
             }
+            Input::Disconnected { connection } => target.handle_disconnected(now, connection),
+            Input::Stop => process.turns.stop(target, now),
             Input::Query { query, question } => target.handle_query(now, query, question),
             Input::Act { query, act } => target.handle_act(now, query, act),
         }
@@ -115,6 +141,7 @@ impl World {
             let process = self.nodes[node].process.as_mut().expect("it gave an output");
             match output {
                 Output::Journal { ready_number, batch } => {
+                    process.turns.journal_begun();
                     let commands = batch.entries.len() as u64;
                     process.journal_jobs.push_back(JournalJob::Append { ready_number, batch });
                     self.trace.note(self.now_us, "journal", &[node as u64, ready_number, commands]);
@@ -213,7 +240,9 @@ impl World {
             Input::Unsent { connection, .. } => ("in unsent", connection.get()),
             Input::Query { query, .. } => ("in query", *query),
             Input::Act { query, .. } => ("in act", *query),
-            Input::JournalWritten { ready_number } => ("in journal written", *ready_number),
+            Input::NoMoreRequests { connection } => ("in no more", connection.get()),
+            Input::Stop => ("in stop", 0),
+            Input::JournalWritten { ready_number, .. } => ("in journal written", *ready_number),
             Input::SegmentsWritten { ticket } => ("in segments written", *ticket),
             Input::CheckpointWritten { log_index, .. } => ("in checkpoint written", *log_index),
             Input::CheckpointPutOff { log_index } => ("in checkpoint put off", *log_index),
@@ -228,26 +257,16 @@ impl World {
 
     fn note_congestion(&mut self, node: usize, connection: ConnectionId) {
         let Some(link) = self.links.get(&connection).filter(|link| link.is_open) else { return };
-        let (queued_bytes, is_stalled) = (link.queued_bytes, link.stalled_until_us > self.now_us);
-        let limit_bytes = self.settings.congested_bytes;
-        if is_stalled && queued_bytes > limit_bytes * 4 {
+        let (queued_bytes, stalled_us) = (link.queued_bytes, link.stalled_until_us.saturating_sub(self.now_us));
+        // All slow readers together hold too much, and it is this one's turn.
+        let is_too_much = stalled_us > 1_000_000 && self.net.one_in(2);
+        if is_too_much && queued_bytes > self.settings.congested_bytes {
             return self.turn_out(connection);
         }
         let now = self.nodes[node].clock.now(self.now_us);
         let Some(process) = &mut self.nodes[node].process else { return };
-        if queued_bytes > limit_bytes && process.congested.insert(connection) {
+        if process.turns.congest(&mut process.node, now, connection, queued_bytes as usize) {
             self.tally.reach("a slow reader got nothing more");
-            process.node.handle_congestion(now, connection, true);
-        }
-    }
-
-    /// A connection keeps up again.
-    pub(crate) fn relieve(&mut self, node: usize, connection: ConnectionId) {
-        let now = self.nodes[node].clock.now(self.now_us);
-        let Some(process) = &mut self.nodes[node].process else { return };
-        if process.congested.remove(&connection) {
-            process.node.handle_congestion(now, connection, false);
-            self.turn_by(node, self.now_us + 1);
         }
     }
 
