@@ -37,6 +37,8 @@ pub(crate) struct GroupPlan {
     pub(crate) options: String,
     /// The window of its pushed members; 0 of those that pull.
     pub(crate) window: u16,
+    /// Whether a consumer has joined it.
+    pub(crate) is_made: bool,
 }
 
 /// One life of a topic.
@@ -147,6 +149,7 @@ impl GroupPlan {
             by_key,
             options,
             window,
+            is_made: false,
         }
     }
 }

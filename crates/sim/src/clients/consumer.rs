@@ -390,6 +390,8 @@ impl World {
                 consumer.is_joined = true;
                 consumer.heard_ns = consumer.joined_call_ns;
                 consumer.member = Some(Member { id: member, secret, topic });
+                let (of_topic, group) = (consumer.topic, consumer.group);
+                group.into_iter().for_each(|group| self.topics.get_mut(of_topic).groups[group].is_made = true);
                 if !is_resume {
                     // Whatever was meant to be done was another member's.
                     self.consumers[number].plans.clear();
@@ -422,14 +424,6 @@ impl World {
                 self.find_later(number);
             }
         }
-    }
-
-    /// What the member was given and has not got is sent to it again, after the answer to its resume.
-    fn expect_rest(&mut self, number: usize, member: MemberId) {
-        let consumer = &self.consumers[number];
-        let Some(connection) = consumer.connection else { return };
-        let held = consumer.held.keys().copied().collect();
-        self.expect_sent(connection, member, &held);
     }
 
     /// Its session is over: it joins as another one.

@@ -185,6 +185,9 @@ impl World {
 
     /// Sends everything that is not under way, if nothing before it waits for a retry.
     fn send_open(&mut self, number: usize, is_batch: bool) {
+        if self.waits_for_groups(self.producers[number].topic) {
+            return self.plan_retry(number);
+        }
         let (now_ns, life) = (self.now_ns(), self.nodes[0].life);
         let producer = &mut self.producers[number];
         let (Some(connection), Some(topic)) = (producer.connection, producer.incarnation) else { return };
@@ -424,6 +427,11 @@ impl World {
         match failure.code {
             ErrorCode::UnknownTopic => {
                 producer.incarnation = None;
+            }
+            // All before it was confirmed, and lately.
+            ErrorCode::SeqGap | ErrorCode::SeqExpired if place == 0 => {
+                return self
+                    .fail(format!("P1, P3: numbers before message {message} are forgotten: {}", failure.message));
             }
             ErrorCode::SeqGap | ErrorCode::Backpressure | ErrorCode::StorageHighWatermark | ErrorCode::QuorumLost => {}
             _ if is_unknown => {}

@@ -17,6 +17,12 @@ impl World {
         due_us.checked_sub(self.now_us + CLOCK_STEP_US).filter(|early_us| *early_us > 0)
     }
 
+    /// Whether nothing is to be published yet: what retention takes before a group is made, that group never owed, and no
+    /// history tells.
+    pub(crate) fn waits_for_groups(&self, topic: usize) -> bool {
+        self.settings.retention_bytes > 0 && self.topics.get(topic).groups.iter().any(|group| !group.is_made)
+    }
+
     /// A member has resumed and holds these deliveries: all else that is leased to it is sent to it, or given back.
     pub(crate) fn expect_sent(&mut self, connection: ConnectionId, member: MemberId, held: &BTreeSet<u64>) {
         let Some(link) = self.links.get(&connection) else { return };

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use mortarmq_history::{Cause, Deliver, Outcome, Record};
 use mortarmq_node::{Answer, Delivery, ErrorCode, Failure, Reply, Request, Single, fold};
 use mortarmq_shard::{SettleCode, SettleKind};
-use mortarmq_types::DeliveryId;
+use mortarmq_types::{DeliveryId, MemberId};
 
 use super::{Expect, Held, SUBSCRIPTION, Said, What};
 use crate::clients::value::{hash_of, read_value, value_of};
@@ -80,6 +80,14 @@ impl World {
         }
         self.consumers[number].held.insert(id, held);
         self.decide(number, id, lease_ms);
+    }
+
+    /// What the member was given and has not got is sent to it again, after the answer to its resume.
+    pub(super) fn expect_rest(&mut self, number: usize, member: MemberId) {
+        let consumer = &self.consumers[number];
+        let Some(connection) = consumer.connection else { return };
+        let held = consumer.held.keys().copied().collect();
+        self.expect_sent(connection, member, &held);
     }
 
     /// What was sent before the connection broke, and not answered, is sent again.
