@@ -7,7 +7,7 @@ mod settles;
 use std::collections::{BTreeMap, VecDeque};
 
 use mortarmq_history::Outcome;
-use mortarmq_node::{Answer, ErrorCode, Reply, Request, Subscribe};
+use mortarmq_node::{Answer, ErrorCode, Failure, Reply, Request, Subscribe};
 use mortarmq_shard::StartPolicy;
 use mortarmq_types::{ConnectionId, MemberId, Partition, Seq, TopicIncarnation};
 
@@ -131,6 +131,11 @@ impl Consumer {
         )
     }
 
+    /// Whether it waits for an answer.
+    pub(crate) fn waits(&self) -> bool {
+        !self.expects.is_empty()
+    }
+
     pub(crate) fn connection(&self) -> Option<ConnectionId> {
         self.connection
     }
@@ -152,7 +157,7 @@ impl World {
             return;
         }
         let client = Client::Consumer(number);
-        let Some(connection) = self.open_link(client, 0) else {
+        let Some(connection) = self.open_link(client) else {
             let at_us = self.now_us + self.net.delay(10_000, 60_000);
             return self.at(at_us, Event::Connect { client });
         };
@@ -322,9 +327,9 @@ impl World {
             ToClient::PullEnded { result } => {
                 self.consumers[number].pull_is_open = false;
                 if let Err(failure) = &result
-                    && failure.code == ErrorCode::UnknownMember
+                    && let Some(()) = self.leave_if_not_served(number, failure)
                 {
-                    return self.member_is_gone(number);
+                    return;
                 }
                 let at_us = self.now_us + self.consumers[number].chance.delay(100, 5_000);
                 self.at(at_us, Event::Act { client: Client::Consumer(number), token: PULL });
@@ -341,10 +346,8 @@ impl World {
                 if reply.result.is_ok() {
                     self.consumers[number].heard_ns = call;
                 }
-                if let Err(failure) = &reply.result
-                    && failure.code == ErrorCode::UnknownMember
-                {
-                    self.member_is_gone(number);
+                if let Err(failure) = &reply.result {
+                    self.leave_if_not_served(number, failure);
                 }
             }
             Expect::Left { call } => {
@@ -376,7 +379,12 @@ impl World {
                 }
             }
             Ok(other) => return self.fail(format!("a consumer asked for its topic and got {other:?}")),
-            Err(_) => {}
+            Err(failure) => {
+                if self.sends_elsewhere(&failure) {
+                    let connection = self.consumers[number].connection;
+                    return self.go_elsewhere(connection);
+                }
+            }
         }
         self.find_later(number);
     }
@@ -384,7 +392,7 @@ impl World {
     fn consumer_joined(&mut self, number: usize, is_resume: bool, reply: Reply) {
         match reply.result {
             Ok(Answer::Subscribed { member, secret, .. }) => {
-                let life = self.nodes[0].life;
+                let life = self.era();
                 let consumer = &mut self.consumers[number];
                 let Some(topic) = consumer.incarnation else { return };
                 consumer.is_joined = true;
@@ -400,7 +408,7 @@ impl World {
                     self.tally.reach("resumed");
                     let consumer = &self.consumers[number];
                     if consumer.held.values().any(|held| held.life != life) {
-                        self.tally.reach("resumed after a restart");
+                        self.reach_across("resumed after a restart", "resumed after a failover");
                     }
                     self.expect_rest(number, member);
                     self.settle_again(number);
@@ -421,9 +429,25 @@ impl World {
                 if !is_resume && failure.outcome == mortarmq_node::Outcome::Unknown {
                     self.joined_in_vain(number, topic);
                 }
+                if self.sends_elsewhere(&failure) {
+                    let connection = self.consumers[number].connection;
+                    return self.go_elsewhere(connection);
+                }
                 self.find_later(number);
             }
         }
+    }
+
+    /// Leaves the node if that does not serve its member any more; says whether it did. Of several nodes, one whose office has
+    /// ended knows nothing of its connections' members: they resume.
+    pub(super) fn leave_if_not_served(&mut self, number: usize, failure: &Failure) -> Option<()> {
+        let is_unknown = failure.code == ErrorCode::UnknownMember;
+        if self.sends_elsewhere(failure) || (is_unknown && self.has_peers()) {
+            let connection = self.consumers[number].connection;
+            self.go_elsewhere(connection);
+            return Some(());
+        }
+        is_unknown.then(|| self.member_is_gone(number))
     }
 
     /// Its session is over: it joins as another one.

@@ -112,6 +112,11 @@ impl Producer {
         self.open.len()
     }
 
+    /// Whether it waits for an answer.
+    pub(crate) fn waits(&self) -> bool {
+        !self.expects.is_empty()
+    }
+
     pub(crate) fn connection(&self) -> Option<ConnectionId> {
         self.connection
     }
@@ -188,7 +193,7 @@ impl World {
         if self.waits_for_groups(self.producers[number].topic) {
             return self.plan_retry(number);
         }
-        let (now_ns, life) = (self.now_ns(), self.nodes[0].life);
+        let (now_ns, life) = (self.now_ns(), self.era());
         let producer = &mut self.producers[number];
         let (Some(connection), Some(topic)) = (producer.connection, producer.incarnation) else { return };
         if producer.retry_is_planned {
@@ -244,7 +249,7 @@ impl World {
             return;
         }
         let client = Client::Producer(number);
-        let Some(connection) = self.open_link(client, 0) else {
+        let Some(connection) = self.open_link(client) else {
             let at_us = self.now_us + self.net.delay(10_000, 60_000);
             return self.at(at_us, Event::Connect { client });
         };
@@ -355,6 +360,10 @@ impl World {
                 if failure.code == ErrorCode::TopicExistsMismatch {
                     return self.fail(format!("a declare that changes nothing was refused: {failure:?}"));
                 }
+                if self.sends_elsewhere(&failure) {
+                    let connection = self.producers[number].connection;
+                    return self.go_elsewhere(connection);
+                }
                 self.plan_retry(number);
             }
         }
@@ -400,13 +409,16 @@ impl World {
     }
 
     fn confirmed(&mut self, number: usize, message: u64, published: Published, position: Position) {
-        let life = self.nodes[0].life;
+        let life = self.era();
+        self.note_confirmed(position);
         let producer = &mut self.producers[number];
         let Some(place) = producer.open.iter().position(|sent| sent.message == message) else { return };
         let sent = producer.open.remove(place).expect("just found");
-        if published.deduplicated && sent.first_life != life + 1 {
-            self.tally.reach("dedup hit after a restart");
+        let is_across = published.deduplicated && sent.first_life != life + 1;
+        if is_across {
+            self.reach_across("dedup hit after a restart", "dedup hit after a failover");
         }
+        let producer = &mut self.producers[number];
         if published.deduplicated && !sent.may_be_stored {
             return self.fail(format!("P3: message {message} was sent once and is called a duplicate"));
         }
@@ -420,6 +432,11 @@ impl World {
 
     fn refused(&mut self, number: usize, message: u64, failure: &Failure) {
         let is_unknown = failure.outcome == mortarmq_node::Outcome::Unknown;
+        let is_elsewhere = self.sends_elsewhere(failure);
+        if is_elsewhere {
+            let connection = self.producers[number].connection;
+            self.go_elsewhere(connection);
+        }
         let producer = &mut self.producers[number];
         let Some(place) = producer.open.iter().position(|sent| sent.message == message) else { return };
         producer.open[place].is_asked = false;
@@ -434,7 +451,7 @@ impl World {
                     .fail(format!("P1, P3: numbers before message {message} are forgotten: {}", failure.message));
             }
             ErrorCode::SeqGap | ErrorCode::Backpressure | ErrorCode::StorageHighWatermark | ErrorCode::QuorumLost => {}
-            _ if is_unknown => {}
+            _ if is_unknown || is_elsewhere => {}
             _ => return self.fail(format!("P3: message {message} of producer {number} was refused: {failure:?}")),
         }
         if failure.code == ErrorCode::StorageHighWatermark {
@@ -476,7 +493,13 @@ impl World {
                 if is_gone {
                     self.producers[number].incarnation = None;
                 }
+                let is_elsewhere = self.sends_elsewhere(&failure);
+                if is_elsewhere {
+                    let connection = self.producers[number].connection;
+                    self.go_elsewhere(connection);
+                }
                 let is_fine = is_gone
+                    || is_elsewhere
                     || failure.outcome == mortarmq_node::Outcome::Unknown
                     || matches!(failure.code, ErrorCode::Backpressure | ErrorCode::StorageHighWatermark);
                 if !is_fine {

@@ -34,6 +34,8 @@ pub(crate) struct Machine {
     pub(crate) troubled_until_us: u64,
     /// The highest position that anybody was told.
     pub(crate) told: Position,
+    /// The highest commit index of them, whatever the epoch.
+    pub(crate) told_commit: CommitIndex,
     /// Whether nothing fails any more.
     pub(crate) is_healed: bool,
     /// Whether the disk is full on purpose.
@@ -97,6 +99,8 @@ pub(crate) struct Process {
     /// Commands applied when everything was last checked.
     pub(crate) checked_at: CommitIndex,
     pub(crate) was_ready: bool,
+    /// Whether it led, and its answers rested on its own epoch, after its last turn.
+    pub(crate) led: bool,
     pub(crate) scrub: Scrub,
 }
 
@@ -137,6 +141,12 @@ pub(crate) enum SegmentsState {
 }
 
 impl Machine {
+    /// Somebody is told something that rests on a position.
+    pub(crate) fn tell(&mut self, position: Position) {
+        self.told = self.told.max(position);
+        self.told_commit = self.told_commit.max(position.commit_index);
+    }
+
     /// Notes that something begins, and arms a fault that waits for it.
     pub(crate) fn enter(&mut self, site: Site) -> u64 {
         use crate::plan::Anchor;
@@ -172,6 +182,8 @@ impl Machine {
             | FaultKind::Pause { .. }
             | FaultKind::ClockJump { .. }
             | FaultKind::Rot { .. }
+            | FaultKind::Cut { .. }
+            | FaultKind::HandOver
             | FaultKind::Stop { .. } => return,
         }
         self.armed = Some(Armed { operation, kind, site });
