@@ -25,6 +25,8 @@ pub(crate) struct TopicPlan {
     pub(crate) current: Option<TopicIncarnation>,
     /// Whether an operator asked for its end and it is not made again yet.
     pub(crate) is_ending: bool,
+    /// Whether its end was asked for since it was made, whatever came of it.
+    pub(crate) may_be_over: bool,
 }
 
 /// One group.
@@ -89,7 +91,7 @@ impl Topics {
             known.is_over = true;
         }
         plan.current = Some(incarnation);
-        plan.is_ending = false;
+        (plan.is_ending, plan.may_be_over) = (false, false);
         self.incarnations.insert(incarnation, Incarnation { topic, name, is_over: false });
         true
     }
@@ -120,7 +122,7 @@ impl TopicPlan {
         let options = if options.is_empty() { String::new() } else { format!("{{{}}}", options.join(",")) };
         let groups = (0..settings.groups.max(1)).map(|group| GroupPlan::new(group, chance)).collect();
         let partitions = u16::try_from(settings.partitions.clamp(1, 64)).expect("few");
-        Self { name, options, partitions, groups, current: None, is_ending: false }
+        Self { name, options, partitions, groups, current: None, is_ending: false, may_be_over: false }
     }
 }
 

@@ -3,7 +3,7 @@
 //! Explained if this delivery, or one of the pair that may lie between the ack and it, was redriven or replayed; with the
 //! contract `narad` also if it overlaps the window of a fault. A redelivery that an operator asked for may be granted and
 //! never arrive; then the next one says another cause, and names it as `prev`. Where a broker gives no causes, an operator's act
-//! that may lie between explains it.
+//! that may lie between explains it. An ack may be a repeated one, and what it says taken when it was first sent.
 //!
 //! # Source
 //! P6: settled is final.
@@ -58,7 +58,7 @@ struct Explanation {
 fn explanation(pair: &Pair<'_>, ack: &Settle, delivery: &Delivery) -> Option<Explanation> {
     let brought_back = pair.deliveries.iter().find(|between| {
         let is_between = between.at == delivery.at
-            || (ack.span.may_precede(&between.span) && between.span.may_precede(&delivery.span));
+            || (may_be_taken_before(pair, ack, between) && between.span.may_precede(&delivery.span));
         is_between && is_brought_back(between.cause)
     });
     if let Some(between) = brought_back {
@@ -72,6 +72,14 @@ fn explanation(pair: &Pair<'_>, ack: &Settle, delivery: &Delivery) -> Option<Exp
     let fault = pair.context.excuse(pair.path, &delivery.span)?;
     let text = format!("it came in the window of the fault ({}) at {}", fault.kind, fault.call);
     Some(Explanation { text, is_fault: true })
+}
+
+/// Whether what an ack says may have been taken before another delivery: by the ack itself, or by an earlier one of the same
+/// delivery, which is then only answered once more.
+fn may_be_taken_before(pair: &Pair<'_>, ack: &Settle, between: &Delivery) -> bool {
+    let is_same = |earlier: &Settle| ack.delivery_id.is_some() && earlier.delivery_id == ack.delivery_id;
+    let mut attempts = pair.settles.iter().filter(|earlier| earlier.at == ack.at || (earlier.may_ack() && is_same(earlier)));
+    attempts.any(|attempt| attempt.span.may_precede(&between.span))
 }
 
 /// Whether an operator may have brought the pair back between an ack and a delivery, without a record that says so: by a

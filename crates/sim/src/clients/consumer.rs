@@ -459,10 +459,25 @@ impl World {
         if self.consumers[number].member.is_some() {
             self.tally.reach("session over");
             let heard_ns = self.consumers[number].heard_ns;
+            self.expect_over(number);
             self.record_left(number, heard_ns, None);
             self.be_another(number);
         }
         self.find_later(number);
+    }
+
+    /// A session that is over has lasted its time since the node last answered its member, unless its topic is gone.
+    fn expect_over(&mut self, number: usize) {
+        let consumer = &self.consumers[number];
+        let (Some(group), Some(member)) = (consumer.group, consumer.member) else { return };
+        let topic = self.topics.get(consumer.topic);
+        if topic.current != Some(member.topic) || topic.may_be_over {
+            return;
+        }
+        let end_ns = consumer.heard_ns + topic.groups[group].session_ms * 1_000_000;
+        if let Some(early_ns) = end_ns.checked_sub(self.now_ns()).filter(|early_ns| *early_ns > 0) {
+            self.fail(format!("P7: the session of consumer {number} is over {} us too early", early_ns / 1000));
+        }
     }
 
     /// Says that it lives, and when it does so next. One chain of heartbeats is enough.

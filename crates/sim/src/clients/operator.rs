@@ -160,7 +160,8 @@ impl World {
             _ => return,
         };
         if matches!(deed, Deed::Delete { .. }) {
-            self.topics.get_mut(topic).is_ending = true;
+            let plan = self.topics.get_mut(topic);
+            (plan.is_ending, plan.may_be_over) = (true, true);
         }
         if let Deed::Redrive { topic, count } = deed
             && count > 1
@@ -188,6 +189,10 @@ impl World {
         let ret = self.now_ns();
         for books in &view.paths {
             let Some((incarnation, path)) = self.path_at(&books.topic, &books.group, call) else { continue };
+            if reply.is_stale && path.contains('#') {
+                // It may be about the topic that had the name before.
+                continue;
+            }
             let counters = Counters {
                 produced: books.produced,
                 delivered: books.delivered,
