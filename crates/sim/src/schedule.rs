@@ -393,5 +393,8 @@ mod tests {
         assert_eq!(with("fault 1 at 5 rot journal"), "line 3: fault NODE at TIME rot PART WAY NAME=VALUE…");
         assert_eq!(with("fault 1 at 5 rot journal melt"), "line 3: melt is none of flip, cut, old");
         assert_eq!(with("fault 1 journal 5 1 rot journal flip"), "line 3: rot strikes at a time");
+        assert_eq!(with("fault 1 journal 5 1 cut alone ms=5"), "line 3: cut strikes at a time");
+        assert!(with("fault 1 at 5 cut crosswise ms=5").starts_with("line 3: crosswise is none of alone, halves"));
+        assert!(with("fault 0 journal 5 1 kill").contains("a certain node"));
     }
 }

@@ -78,7 +78,8 @@ fn explanation(pair: &Pair<'_>, ack: &Settle, delivery: &Delivery) -> Option<Exp
 /// delivery, which is then only answered once more.
 fn may_be_taken_before(pair: &Pair<'_>, ack: &Settle, between: &Delivery) -> bool {
     let is_same = |earlier: &Settle| ack.delivery_id.is_some() && earlier.delivery_id == ack.delivery_id;
-    let mut attempts = pair.settles.iter().filter(|earlier| earlier.at == ack.at || (earlier.may_ack() && is_same(earlier)));
+    let mut attempts =
+        pair.settles.iter().filter(|earlier| earlier.at == ack.at || (earlier.may_ack() && is_same(earlier)));
     attempts.any(|attempt| attempt.span.may_precede(&between.span))
 }
 

@@ -74,7 +74,8 @@ impl World {
             }
             Deed::Scrape => {
                 // Any node that believes that it leads may be asked.
-                let has_led = |node: &usize| self.nodes[*node].process.as_ref().is_some_and(|process| process.was_ready);
+                let has_led =
+                    |node: &usize| self.nodes[*node].process.as_ref().is_some_and(|process| process.was_ready);
                 let known: Vec<usize> = (0..self.nodes.len()).filter(has_led).collect();
                 known.into_iter().for_each(|node| self.scrape(node));
             }

@@ -6,8 +6,8 @@ use mortarmq_shard::Times;
 use mortarmq_storage::MemoryDisk;
 use mortarmq_types::{CommitIndex, ConnectionId, Position};
 
-use super::event::{Client, Event, ToClient};
 use super::cluster::{Cluster, PATIENCE_US};
+use super::event::{Client, Event, ToClient};
 use super::net::Net;
 use super::{Machine, MachineClock, Samples, World};
 use crate::clients::consumer::Consumer;

@@ -13,8 +13,7 @@ impl World {
         let machine = &mut self.nodes[node];
         let life = machine.life;
         let is_up = |process: &&mut Process| process.stopping.is_none() && (process.was_ready || has_peers);
-        let Some(process) = machine.process.as_mut().filter(is_up)
-        else {
+        let Some(process) = machine.process.as_mut().filter(is_up) else {
             return;
         };
         process.stopping = Some(Stopping { down_ms, is_loop_told: false });
