@@ -1,11 +1,11 @@
 //! How a delivery ends without an ack: its time ran out, it was refused or given back, its member went away. And when that
 //! was one time too many: the message is dead.
 
-use mortarmq_types::{Attempt, Cause, ClusterTime, DeliveryId, DropReason, KeyHash, MemberId, Seq};
+use mortarmq_types::{Attempt, Cause, ClusterTime, DeliveryId, DropReason, KeyHash, MemberId, Mutant, Seq};
 
 use crate::{
     backoff::backoff_ms,
-    entry::{Lease, State},
+    entry::{Entry, Lease, State},
     path_partition::PathPartition,
     rules::{Grant, Now, PathRules},
     tenure::Granted,
@@ -178,7 +178,7 @@ impl PathPartition {
         ended: &mut Vec<Ended>,
     ) -> u32 {
         let key = self.entry(seq).key_hash;
-        let followers = self.followers(key, seq);
+        let followers = if Mutant::KeyOrderLost.is_on() { Vec::new() } else { self.followers(key, seq) };
         self.end_one(seq, failure, rules, now, ended);
         let mut count = 1_u32;
         for follower in followers {
@@ -237,6 +237,7 @@ impl PathPartition {
         ended.push(self.ended_by(seq, &lease, end));
         self.forget_lease(seq, &lease);
         let counter = match end {
+            End::Dead(_) if Mutant::DeadNotSettled.is_on() => None,
             End::Dead(_) => Some(&mut self.dlq),
             End::Trimmed(_) => Some(&mut self.dropped_by[usize::from(DropReason::Retention.number())]),
             End::Acked | End::Ended(_) | End::Held => None,
@@ -271,6 +272,15 @@ impl PathPartition {
             let due = now.cluster.after_ms(delay_ms);
             entry.state = State::Scheduled { due };
             self.schedule.insert((due, seq));
+        }
+    }
+
+    /// Takes every lease for one that never was: what [`Mutant::LeaseForgotten`] does at a start.
+    pub fn forget_leases(&mut self) {
+        let leased = |(seq, entry): (Seq, &Entry)| entry.lease().map(|lease| (seq, *lease));
+        for (seq, lease) in self.unsettled().filter_map(leased).collect::<Vec<_>>() {
+            self.forget_lease(seq, &lease);
+            self.wait(seq);
         }
     }
 

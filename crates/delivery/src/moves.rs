@@ -22,7 +22,7 @@
 
 use std::ops::Range;
 
-use mortarmq_types::{Cause, DropReason, Seq};
+use mortarmq_types::{Cause, DropReason, Mutant, Seq};
 
 use crate::{
     books::end_of,
@@ -352,7 +352,7 @@ impl PathPartition {
             }
             *steps.left -= 1;
             if self.is_delayed(due, seq) {
-                self.delayed -= 1;
+                self.delayed -= u64::from(!Mutant::DepthKeptOnDrop.is_on());
                 self.drop_run(seq, seq.next(), reason, steps);
             }
             self.due_start = seq.next();

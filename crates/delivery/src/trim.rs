@@ -10,7 +10,7 @@
 //! it has out below. What was never offered goes by arithmetic; an unsettled message that was offered, a mark of a replay,
 //! and a delayed message that was skipped are a step each.
 
-use mortarmq_types::{DropReason, Seq};
+use mortarmq_types::{DropReason, Mutant, Seq};
 
 use crate::{
     books::end_of,
@@ -67,6 +67,12 @@ impl PathPartition {
                 self.drop_run(seq, from, reason, &mut steps);
             } else if !self.outlasts_retention(seq) {
                 self.drop_offered(seq, reason, &mut steps);
+            } else if Mutant::RetentionTakesLeased.is_on()
+                && let Some(lease) = self.entry(seq).lease().copied()
+            {
+                self.forget_lease(seq, &lease);
+                let entry = self.remove(seq);
+                self.leave_key(entry.key_hash, seq);
             }
         }
         assert!(below >= self.kept_from, "P10: retention's bound {} goes back to {below}", self.kept_from);

@@ -1,8 +1,8 @@
 //! What becomes of a request: a command in the open batch, an answer at once, or a refusal before anything is proposed.
 
 use mortarmq_shard::command::{CreateTopic, EndMember, ITEMS_MAX, Settle};
-use mortarmq_shard::{Command, JoinGroup, Setting, SettleItem, SettleKind, StartPolicy};
-use mortarmq_types::{ConnectionId, MemberId, PathId};
+use mortarmq_shard::{Command, JoinGroup, Setting, SettleCode, SettleItem, SettleKind, StartPolicy};
+use mortarmq_types::{ConnectionId, MemberId, Mutant, PathId, Seq};
 use mortarmq_wire::{ErrorCode, Outcome};
 
 use crate::config::Now;
@@ -28,6 +28,9 @@ impl Node {
         let Some(slot) = self.connections.take_slots(connection, places, publishes) else { return };
         if let Some(failure) = self.refuse_early(&request) {
             self.answer_all(connection, slot, places, &failure);
+            if let (true, Request::Publish(run)) = (Mutant::RefusedAppended.is_on(), &request) {
+                self.open.add_run(run, WaiterKind::Nobody);
+            }
             return;
         }
         if self.overflow.is_empty() && !self.open.is_full() {
@@ -110,6 +113,7 @@ impl Node {
             Request::Publish(run) => match self.refusal_for_space() {
                 // It waited for room in a batch meanwhile.
                 Some(failure) => self.answer_all(connection, slot, u64::from(run.count), &failure),
+                None if Mutant::DedupBeforeCommit.is_on() && self.answers_staged(connection, slot, &run) => {}
                 None => self.open.add_run(&run, WaiterKind::Connection { connection, slot }),
             },
             Request::Declare { name, partitions, options } => match options::topic(&options, partitions) {
@@ -131,8 +135,13 @@ impl Node {
             }
             Request::Settle { subscription, items } => {
                 let Some((path, _)) = self.subscription(connection, slot, subscription) else { return };
-                let command = Command::Settle(Settle { path, items });
-                self.open.add(&command, WaiterKind::Connection { connection, slot });
+                let mut waiter = WaiterKind::Connection { connection, slot };
+                if Mutant::AckBeforeCommit.is_on() && self.would_ack(path, &items) {
+                    let codes = vec![SettleCode::Done; deliveries(&items) as usize];
+                    self.answer(connection, slot, Ok(Answer::Settled(codes)));
+                    waiter = WaiterKind::Nobody;
+                }
+                self.open.add(&Command::Settle(Settle { path, items }), waiter);
             }
             Request::Credit { subscription, add, messages, bytes } => {
                 let Some(key) = self.subscription(connection, slot, subscription) else { return };
@@ -191,6 +200,10 @@ impl Node {
             self.sessions.renew(key, now.monotonic);
             return self.answer(connection, slot, Ok(Answer::Heartbeat));
         }
+        if !Mutant::LeaveKeepsQueue.is_on() {
+            // Nobody is to be sent what waits for it: its leases go back, and the number may stand for another member soon.
+            self.end_subscription(key);
+        }
         if let Some(open) = self.connections.get_mut(connection) {
             open.subscriptions.remove(&subscription);
         }
@@ -201,6 +214,20 @@ impl Node {
         let (path, member) = key;
         let command = Command::EndMember(EndMember { path, member, lost: false });
         self.open.add(&command, WaiterKind::Connection { connection, slot });
+    }
+
+    /// Whether these are acks of live leases, as far as the state knows now: what [`Mutant::AckBeforeCommit`] confirms.
+    fn would_ack(&self, path: PathId, items: &[SettleItem]) -> bool {
+        let Some(path) = self.shard.state().paths.get(&path) else { return false };
+        items.iter().all(|item| {
+            let Some(partition) = path.partitions.get(item.partition.index()) else { return false };
+            let is_live = |place: u64| {
+                let entry = partition.lease_of(Seq::new(item.first_seq.get() + place));
+                let wanted = item.first_delivery.get() + place;
+                entry.and_then(|entry| entry.lease()).is_some_and(|lease| lease.delivery_id.get() == wanted)
+            };
+            item.kind == SettleKind::Ack && (0..u64::from(item.count)).all(is_live)
+        })
     }
 
     /// The path and member of a subscription; answers the request if there is none.
@@ -298,7 +325,11 @@ impl Node {
     /// Answers those whose batch was proposed and whose result will not be known here (failure rule 6).
     pub(crate) fn forget_waiters(&mut self, waiters: Vec<crate::open_batch::Waiter>) {
         let text = "the result is not known; repeat with the same producer number: it is stored at most once";
-        self.fail_waiters(waiters, &unknown(ErrorCode::QuorumLost, text));
+        let mut failure = unknown(ErrorCode::QuorumLost, text);
+        if Mutant::TimeoutRefused.is_on() {
+            failure.outcome = Outcome::Refused;
+        }
+        self.fail_waiters(waiters, &failure);
     }
 
     fn fail_waiters(&mut self, waiters: Vec<crate::open_batch::Waiter>, failure: &Failure) {

@@ -4,7 +4,7 @@ use mortarmq_delivery::Fact;
 use mortarmq_replica::{Entry, EntryKind};
 use mortarmq_shard::{AppendEffect, Applied, CopyEffect, Effect, LedgerEffect, Outcome, Setting, State};
 use mortarmq_storage::{LedgerRecord, SegmentRecord};
-use mortarmq_types::{CommitIndex, ConnectionId, Epoch, Position, WallTime};
+use mortarmq_types::{CommitIndex, ConnectionId, Epoch, Mutant, Position, WallTime};
 
 use crate::config::Now;
 use crate::copies::CopyWork;
@@ -126,7 +126,7 @@ impl Node {
         self.attention.insert(path);
         if let Some(destination) = destination {
             self.sends.close_gate(destination, slot);
-            if let Some(held) = &wanted.resumed {
+            if let Some(held) = wanted.resumed.as_ref().filter(|_| !Mutant::ResumeSendsNothing.is_on()) {
                 self.send_again((path, member), destination, held);
             }
         }

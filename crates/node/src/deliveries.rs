@@ -3,7 +3,7 @@
 use mortarmq_delivery::Leased;
 use mortarmq_shard::record::open_record;
 use mortarmq_shard::{DeliverEffect, Gone, Grant, Path};
-use mortarmq_types::{ConnectionId, Epoch, Partition, PathId, TopicIncarnation};
+use mortarmq_types::{ConnectionId, Epoch, Mutant, Partition, PathId, TopicIncarnation};
 use std::collections::BTreeMap;
 
 use crate::config::Now;
@@ -96,10 +96,12 @@ impl Node {
         if is_congested {
             return;
         }
-        let subscriptions: Vec<_> = open.subscriptions.iter().map(|(number, (path, _))| (*number, *path)).collect();
-        for (subscription, path) in subscriptions {
-            self.attention.insert(path);
-            self.advance((connection, subscription));
+        self.attention.extend(open.subscriptions.values().map(|(path, _)| *path));
+        let lives: Vec<u16> = open.subscriptions.keys().copied().collect();
+        for destination in self.sends.waiting_of(connection) {
+            if !Mutant::LeaveKeepsQueue.is_on() || lives.contains(&destination.1) {
+                self.advance(destination);
+            }
         }
     }
 

@@ -1,6 +1,7 @@
 //! Looking at a node from outside: gauges for metrics, and its invariants.
 
 use mortarmq_shard::{DefaultKey, Shard};
+use mortarmq_types::ConnectionId;
 
 use crate::node::Node;
 
@@ -47,6 +48,12 @@ impl Node {
     #[must_use]
     pub fn is_leader(&self) -> bool {
         self.leads
+    }
+
+    /// Whether messages or the ends of pulls wait for a read, or for their connection to keep up.
+    #[must_use]
+    pub fn has_unsent(&self, connection: ConnectionId) -> bool {
+        self.sends.has_unsent(connection)
     }
 
     /// Which initial values were configured and are not the cluster's, with the configured value and the one in use. Right once

@@ -48,6 +48,7 @@ mod resume;
 mod returns;
 mod sends;
 mod sessions;
+mod staged;
 mod stretches;
 mod traces;
 mod unreadable;

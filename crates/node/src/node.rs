@@ -11,7 +11,7 @@ use mortarmq_replica::{Entry, Replica};
 use mortarmq_shard::Shard;
 use mortarmq_shard::command::Batch;
 use mortarmq_storage::{Clock, HardState, JournalBatch};
-use mortarmq_types::{ConnectionId, Epoch, MonotonicTime, PathId, Position};
+use mortarmq_types::{ConnectionId, Epoch, MonotonicTime, Mutant, PathId, Position};
 
 use crate::ages::Ages;
 use crate::clock::ClusterClock;
@@ -94,6 +94,8 @@ pub struct Node {
     pub(crate) disk: DiskState,
     pub(crate) retention: Retaining,
     pub(crate) ages: Ages,
+    /// The state as it will be if all that is proposed commits; only [`Mutant::DedupBeforeCommit`] makes it.
+    pub(crate) staged: Option<Box<Shard>>,
 }
 
 /// A request that waits for room in a batch.
@@ -174,6 +176,7 @@ impl Node {
             disk: DiskState::default(),
             retention: Retaining::default(),
             ages: Ages::default(),
+            staged: None,
         }
     }
 
@@ -450,6 +453,9 @@ impl Node {
         let bytes = self.open.len() as u64;
         let stamp = self.clock.stamp(now);
         let (data, waiters) = self.open.close(stamp);
+        if Mutant::DedupBeforeCommit.is_on() {
+            self.stage(&data);
+        }
         match self.replica.propose(data) {
             Ok(proposed) => {
                 let (log_index, epoch) = (proposed.log_index, proposed.epoch);

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use mortarmq_shard::Topic;
 use mortarmq_shard::names::dead_letter_name;
 use mortarmq_shard::record::open_record;
-use mortarmq_types::{ConnectionId, NodeId, Partition, PathId, Position, Seq, TopicIncarnation};
+use mortarmq_types::{ConnectionId, Mutant, NodeId, Partition, PathId, Position, Seq, TopicIncarnation};
 use mortarmq_wire::{ErrorCode, RecordBody};
 
 use crate::ages::leases_asked;
@@ -99,6 +99,12 @@ impl Node {
     /// A question of an operator.
     pub fn handle_query(&mut self, now: Now, query: u64, question: Query) {
         self.turn(now);
+        if Mutant::StaleRead.is_on() {
+            if let Some(result) = self.look_up(query, &question, Freshness::Present) {
+                self.reply(query, result);
+            }
+            return;
+        }
         match self.refusal_to_serve() {
             None => self.queries.ask(Asked::Query { query, question }),
             Some(failure) => self.answer_without_index(query, &question, failure),

@@ -5,7 +5,7 @@ use mortarmq_replica::{Entry, EntryKind, HardState, Recovery, Replica, ReplicaCo
 use mortarmq_shard::command::Batch;
 use mortarmq_shard::{CommandError, Effect, ImageError, Shard};
 use mortarmq_storage::{CheckpointMeta, Clock, JournalBatch, JournalEntry};
-use mortarmq_types::{ClusterTime, Epoch, MonotonicTime, ShardId};
+use mortarmq_types::{ClusterTime, Epoch, MonotonicTime, Mutant, ShardId, WallTime, mutants};
 
 use crate::clock::ClusterClock;
 use crate::commit::{self, LEDGER_EVENT_BYTES};
@@ -55,6 +55,8 @@ pub struct NodeRecovery {
     recovery: Recovery,
     shard: Shard,
     last_stamp: ClusterTime,
+    /// For [`Mutant::DelayByWallClock`] alone.
+    last_wall: WallTime,
     last_clock: Option<Clock>,
     checkpoints: Checkpoints,
     unwritten: Unwritten,
@@ -82,6 +84,7 @@ impl NodeRecovery {
     /// # Errors
     /// When the configuration cannot be used.
     pub fn new(config: NodeConfig) -> Result<Self, NodeError> {
+        mutants::leak_config(config.recent_bytes);
         let replica = config.replica().map_err(NodeError::Peers)?;
         Self::begin(config, replica, Shard::default(), ClusterTime::ZERO, Checkpoints::default())
     }
@@ -91,6 +94,7 @@ impl NodeRecovery {
     /// # Errors
     /// When the image cannot be read, or belongs to another node (P11).
     pub fn from_checkpoint(config: NodeConfig, meta: &CheckpointMeta, image: Bytes) -> Result<Self, NodeError> {
+        mutants::leak_config(config.recent_bytes);
         let mut replica = config.replica().map_err(NodeError::Peers)?;
         let mine = (config.shard, config.membership());
         if (meta.shard, &meta.membership) != (mine.0, &mine.1) {
@@ -114,8 +118,9 @@ impl NodeRecovery {
         checkpoints: Checkpoints,
     ) -> Result<Self, NodeError> {
         let recovery = Replica::recover_begin(replica).map_err(NodeError::Recovery)?;
-        let (unwritten, has_freed) = (Unwritten::nothing(&config), false);
-        Ok(Self { config, recovery, shard, last_stamp, last_clock: None, checkpoints, unwritten, has_freed })
+        let unwritten = Unwritten::nothing(&config);
+        let (last_wall, last_clock, has_freed) = (shard.state().wall, None, false);
+        Ok(Self { config, recovery, shard, last_stamp, last_wall, last_clock, checkpoints, unwritten, has_freed })
     }
 
     /// The size at which segments and ledger files are begun anew, once the cluster's initial values are known.
@@ -155,6 +160,7 @@ impl NodeRecovery {
             if stamp.time >= self.last_stamp {
                 (self.last_stamp, brings_stamp) = (stamp.time, true);
             }
+            self.last_wall = stamp.wall;
         }
         // One of several may have stood for election since it last heard its leader, in vain; that is no word of a leader.
         if brings_stamp || !self.config.has_peers() {
@@ -249,6 +255,12 @@ impl NodeRecovery {
             // Within one boot the boot clock tells how long the process was gone; across a boot nothing does.
             Some(clock) if clock.boot_id == self.config.boot_id => MonotonicTime::new(clock.boot_ms),
             _ => now.monotonic,
+        };
+        let received = if Mutant::DelayByWallClock.is_on() && self.last_wall > WallTime::ZERO {
+            let down_ms = now.wall.get().saturating_sub(self.last_wall.get());
+            MonotonicTime::new(now.monotonic.get().saturating_sub(down_ms))
+        } else {
+            received
         };
         let clock = ClusterClock::after(self.last_stamp, received, now.monotonic);
         let replica = self.recovery.finish().map_err(NodeError::Recovery)?;

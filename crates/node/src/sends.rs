@@ -133,6 +133,16 @@ impl Sends {
         self.queues.get_mut(&destination)
     }
 
+    /// Whether anything waits for a connection.
+    pub(crate) fn has_unsent(&self, connection: ConnectionId) -> bool {
+        self.queues.range((connection, 0)..=(connection, u16::MAX)).any(|(_, queue)| !queue.is_empty())
+    }
+
+    /// The subscriptions of a connection for which something waits, those that have ended included.
+    pub(crate) fn waiting_of(&self, connection: ConnectionId) -> Vec<Destination> {
+        self.queues.range((connection, 0)..=(connection, u16::MAX)).map(|(destination, _)| *destination).collect()
+    }
+
     /// Forgets a queue that is empty.
     pub(crate) fn tidy(&mut self, destination: Destination) {
         if self.queues.get(&destination).is_some_and(VecDeque::is_empty) {

@@ -44,7 +44,7 @@ use crate::state::{PARTITIONS_MAX, PATH_PARTITIONS_MAX, Path, State, Topic, dead
 use bytes::{BufMut, Bytes, BytesMut};
 use head::Head;
 use mortarmq_delivery::{Granted, PathPartition, PathPartitionImage};
-use mortarmq_types::{CommitIndex, DeliveryId, MemberId, Partition, PathId, TopicIncarnation};
+use mortarmq_types::{CommitIndex, DeliveryId, MemberId, Mutant, Partition, PathId, TopicIncarnation};
 use section::{Body, Reader, Section};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -217,11 +217,18 @@ impl Loading {
             body.finish()?;
             found.partitions.push(number.index(), taken);
         }
+        let partitions = of_topic.partitions.len();
         self.check_members(&body, id, &found)?;
         if let Some(what) = found.alone_fault() {
             return Err(body.wrong(what, id.get()));
         }
         body.finish()?;
+        if Mutant::LeaseForgotten.is_on() {
+            found.members.values_mut().for_each(|member| (member.held_messages, member.held_bytes) = (0, 0));
+            (0..partitions)
+                .filter_map(|number| found.partitions.get_mut(number).map(PathPartition::forget_leases))
+                .count();
+        }
         self.paths.insert(id, found);
         Ok(())
     }
@@ -303,7 +310,10 @@ impl Loading {
             time: head.time,
             wall: head.wall,
             gaps_ms: head.gaps_ms,
-            last_delivery: head.last_delivery,
+            last_delivery: match self.live.last() {
+                live if Mutant::DeliveryIdReused.is_on() => live.copied().unwrap_or_default(),
+                _ => head.last_delivery,
+            },
             defaults: head.defaults,
             producer_entries: self.topics.values().map(|topic| topic.producers.entries()).sum(),
             topics: self.topics.into_iter().map(|(id, topic)| (id, Arc::new(topic))).collect(),

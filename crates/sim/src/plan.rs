@@ -92,6 +92,14 @@ settings! {
     work_us = 3_000;
     /// Bytes that may wait for a slow reader before it gets nothing more.
     congested_bytes = 20_000;
+    /// How long a request waits before it is answered that its result is not known, in milliseconds.
+    timeout_ms = 5_000;
+    /// Newest records in memory in every second life of a node; 0 for as many as in the others.
+    recent_bytes_later = 0;
+    /// What retention keeps of each partition; 0 for everything.
+    retention_bytes = 0;
+    /// Whether the books are asked for as soon as a node starts.
+    scrape_at_start = 0;
     /// Whether what rotted and let the node start is mended at the end; if not, an operator drops what cannot be read.
     mends = 1;
     /// Operations of clients that there must have been: what is missing at the end is published then.

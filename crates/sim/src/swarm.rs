@@ -10,6 +10,7 @@ pub fn draw(seed: u64) -> Plan {
     let mut chance = Random::of(seed, 0);
     let mut settings = settings(seed, &mut chance);
     let mut steps = steps(&settings, &mut chance);
+    draw_more(&mut settings, &mut steps);
     steps.sort_by_key(|step| step.at_us);
     let faults = faults(&settings, &mut chance);
     if faults.len() as u64 >= STORM {
@@ -51,6 +52,24 @@ fn settings(seed: u64, chance: &mut Random) -> Settings {
     settings.mends = u64::from(!chance.one_in(3));
     settings.scrub_ms = *chance.pick(&[0, 700, 5_000]);
     settings
+}
+
+/// Settings that came later have a chance of their own, so that a seed keeps what it had before.
+fn draw_more(settings: &mut Settings, steps: &mut Vec<Step>) {
+    let mut chance = Random::of(settings.seed, 40);
+    settings.timeout_ms = *chance.pick(&[5_000, 5_000, 1_000, 200]);
+    settings.recent_bytes_later = *chance.pick(&[0, 0, 500, 1 << 20]);
+    let retention_bytes = *chance.pick(&[0, 0, 0, 3_000, 20_000]);
+    // A group that is made later owes nothing of what went before it came: a topic that is made anew has such groups.
+    if !steps.iter().any(|step| matches!(step.what, Deed::Delete { .. })) {
+        settings.retention_bytes = retention_bytes;
+    }
+    settings.scrape_at_start = *chance.pick(&[0, 1]);
+    let consumers = settings.topics * settings.groups * settings.consumers;
+    for _ in 0..*chance.pick(&[0, 0, 10]) {
+        let what = Deed::Leave { consumer: chance.below(consumers) };
+        steps.push(Step { at_us: chance.between(100_000, settings.work_ms * 1000), what });
+    }
 }
 
 fn steps(settings: &Settings, chance: &mut Random) -> Vec<Step> {

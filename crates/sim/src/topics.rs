@@ -37,6 +37,8 @@ pub(crate) struct GroupPlan {
     pub(crate) options: String,
     /// The window of its pushed members; 0 of those that pull.
     pub(crate) window: u16,
+    /// Whether a consumer has joined it.
+    pub(crate) is_made: bool,
 }
 
 /// One life of a topic.
@@ -112,7 +114,10 @@ impl TopicPlan {
         let name = if number == 0 { "orders".to_owned() } else { format!("parcels.{number}") };
         // With several groups, one that is made later would find what the others have settled gone.
         let lets_go = chance.one_in(3) && settings.groups <= 1;
-        let options = if lets_go { r#"{"keep_settled":false}"#.to_owned() } else { String::new() };
+        let keep = lets_go.then(|| "\"keep_settled\":false".to_owned());
+        let limit = (settings.retention_bytes > 0).then(|| format!("\"retention_bytes\":{}", settings.retention_bytes));
+        let options: Vec<String> = keep.into_iter().chain(limit).collect();
+        let options = if options.is_empty() { String::new() } else { format!("{{{}}}", options.join(",")) };
         let groups = (0..settings.groups.max(1)).map(|group| GroupPlan::new(group, chance)).collect();
         let partitions = u16::try_from(settings.partitions.clamp(1, 64)).expect("few");
         Self { name, options, partitions, groups, current: None, is_ending: false }
@@ -144,6 +149,7 @@ impl GroupPlan {
             by_key,
             options,
             window,
+            is_made: false,
         }
     }
 }

@@ -4,7 +4,7 @@
 //! [`Mutant::is_on`] is `false` for the compiler, and nothing of a bug is in the binary.
 
 #[cfg(feature = "mutants")]
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 /// Declares the bugs.
 macro_rules! mutants {
@@ -45,6 +45,54 @@ mutants! {
     DirectoryNotSynced = "directory-not-synced";
     /// A message that is dropped for its age is not counted as dropped (P9).
     DropNotCounted = "drop-not-counted";
+    /// The journal goes on behind a torn batch, which stays (failure rule 3).
+    TornTailKept = "torn-tail-kept";
+    /// A damaged batch at the end of the journal is taken for one that was never confirmed, and cut (failure rule 3).
+    RottenCutAsTorn = "rotten-cut-as-torn";
+    /// A checkpoint says that it covers one entry less than its image holds.
+    CheckpointIndexApart = "checkpoint-index-apart";
+    /// A start leaves the files longer than its checkpoint lists them, and writes at their ends.
+    SegmentNotTruncated = "segment-not-truncated";
+    /// A retry is answered from a publish that is not committed (P1, P3).
+    DedupBeforeCommit = "dedup-before-commit";
+    /// The windows of producers are not in the image (P3).
+    DedupNotInImage = "dedup-not-in-image";
+    /// An ack is confirmed when it is proposed (P6).
+    AckBeforeCommit = "ack-before-commit";
+    /// A start from a checkpoint knows nothing of leases (P5).
+    LeaseForgotten = "lease-forgotten";
+    /// The time in which the node was down is no gap: leases run meanwhile (P5).
+    LeaseShortened = "lease-shortened";
+    /// A start from a checkpoint counts deliveries on from the live ones (P10).
+    DeliveryIdReused = "delivery-id-reused";
+    /// A dead letter is stored, and its message is owed still (P4).
+    DeadNotSettled = "dead-not-settled";
+    /// A message is dead, and has no dead letter (P4).
+    DeadNotStored = "dead-not-stored";
+    /// What was leased behind a message of its key goes on when that comes back (P8).
+    KeyOrderLost = "key-order-lost";
+    /// A delayed message that an operator or retention drops stays in the depth (P9).
+    DepthKeptOnDrop = "depth-kept-on-drop";
+    /// An ack that is said again is counted again (P9).
+    DeliveredTwice = "delivered-twice";
+    /// A publish that is refused goes into the batch all the same (P2).
+    RefusedAppended = "refused-appended";
+    /// A publish that may still commit is answered as refused when its time is over (P2).
+    TimeoutRefused = "timeout-refused";
+    /// How long the node was down is taken from the wall clock.
+    DelayByWallClock = "delay-by-wall-clock";
+    /// Retention takes a message from the consumer that holds it, and counts it nowhere (P4, P9).
+    RetentionTakesLeased = "retention-takes-leased";
+    /// How much a `Deliver` leases depends on the cache of the node that applies it.
+    ConfigInApply = "config-in-apply";
+    /// Files that retention frees go at once, and not with the next checkpoint.
+    FileDeletedEarly = "file-deleted-early";
+    /// A member that resumes is not sent what it has not got (P5, P7).
+    ResumeSendsNothing = "resume-sends-nothing";
+    /// A question is answered from the state as it is, without a read index of this epoch.
+    StaleRead = "stale-read";
+    /// What waits to be sent to a member that leaves goes to the next one of that subscription (P5).
+    LeaveKeepsQueue = "leave-keeps-queue";
 }
 
 impl Mutant {
@@ -76,5 +124,23 @@ pub fn choose(mutant: Option<Mutant>) -> bool {
     Mutant::ARE_BUILT
 }
 
+/// What [`Mutant::ConfigInApply`] goes by: a setting of the node that apply must not know, put where anything can read it.
+#[cfg_attr(not(feature = "mutants"), expect(unused_variables, reason = "there is none"))]
+pub fn leak_config(bytes: u64) {
+    #[cfg(feature = "mutants")]
+    LEAKED.store(bytes, Ordering::Relaxed);
+}
+
+/// What was leaked last; 0 in a build that holds no bug.
+#[must_use]
+pub fn leaked_config() -> u64 {
+    #[cfg(feature = "mutants")]
+    return LEAKED.load(Ordering::Relaxed);
+    #[cfg(not(feature = "mutants"))]
+    0
+}
+
 #[cfg(feature = "mutants")]
 static CHOSEN: AtomicU8 = AtomicU8::new(0);
+#[cfg(feature = "mutants")]
+static LEAKED: AtomicU64 = AtomicU64::new(0);

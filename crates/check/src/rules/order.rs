@@ -1,7 +1,8 @@
 //! `order`: a later message of a key overtook an earlier one.
 //!
 //! On a path with `order=key`: a delivery D of a later message was certainly before a delivery, or an ok settle or extend, of
-//! an earlier one, and nothing that the contract knows lets it pass. This file judges the messages of one key exactly;
+//! an earlier one, and nothing that the contract knows lets it pass. A settle that may be a repetition proves nothing: retention
+//! drops a message whose delivery has ended. This file judges the messages of one key exactly;
 //! which keys need that is found by [`crate::keys`], from a few numbers per message.
 //!
 //! The messages of a key are sorted by sequence. Going back from a message, the latest event of all messages so far tells
@@ -14,7 +15,7 @@ use super::Rule;
 use crate::finding::{Found, Sink};
 use crate::location::Location;
 use crate::operation::{Delivery, MsgId, Name, Outcome, Position, Settle};
-use crate::pair::{Case, Pair};
+use crate::pair::{Case, Pair, is_end};
 use crate::span::{NEVER, Span};
 
 /// A message of a key on an ordered path.
@@ -129,7 +130,8 @@ fn overtaken_event(earlier: &Member<'_, '_>, later: &Member<'_, '_>, delivery: &
     }
     let pair = earlier.pair;
     let delivered = pair.deliveries.iter().map(|event| (&event.span, event.at));
-    let settled = ok_settles(pair).map(|event| (&event.span, event.at));
+    let settled = ok_settles(pair).filter(|event| !may_repeat(pair, event, delivery));
+    let settled = settled.map(|event| (&event.span, event.at));
     let (_, at) = delivered.chain(settled).find(|(span, _)| delivery.span.certainly_before(span))?;
     let is_together = pair.deliveries.iter().any(|other| is_same_deliver(other, delivery));
     let is_done = pair
@@ -138,6 +140,19 @@ fn overtaken_event(earlier: &Member<'_, '_>, later: &Member<'_, '_>, delivery: &
         .any(|settle| (settle.may_ack() || settle.may_kill()) && settle.span.may_precede(&delivery.span));
     let lets_pass = is_together || is_done || is_back(pair, delivery) || is_delayed(earlier.case, pair, delivery);
     (!lets_pass).then_some(at)
+}
+
+/// Whether a settle may say again what was said before the delivery of a later message, and changed nothing. Retention may have
+/// dropped the message when its delivery had ended by that.
+fn may_repeat(pair: &Pair<'_>, event: &Settle, delivery: &Delivery) -> bool {
+    is_end(event)
+        && pair.settles.iter().any(|settle| {
+            settle.at != event.at
+                && is_end(settle)
+                && settle.may_hold()
+                && settle.delivery_id == event.delivery_id
+                && settle.span.may_precede(&delivery.span)
+        })
 }
 
 /// By sequence in one partition; without, by publishes of which one is certainly before the other.

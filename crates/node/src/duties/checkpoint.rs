@@ -2,7 +2,7 @@
 
 use mortarmq_replica::Entry;
 use mortarmq_storage::CheckpointMeta;
-use mortarmq_types::MonotonicTime;
+use mortarmq_types::{MonotonicTime, Mutant};
 
 use crate::config::Now;
 use crate::node::Node;
@@ -62,6 +62,7 @@ impl Node {
         if self.checkpoints.writing.is_some() || log_index <= self.checkpoints.durable {
             return;
         }
+        let log_index = if Mutant::CheckpointIndexApart.is_on() { log_index - 1 } else { log_index };
         let state = self.shard.state();
         let meta = CheckpointMeta {
             shard: self.config.shard,

@@ -11,7 +11,9 @@ use crate::ledger::LedgerKind;
 use crate::outcome::Outcome;
 use crate::state::{Asks, Member, Pulled, State, topic_of};
 use mortarmq_delivery::{Dropped, Handed, LeaseLimits, LeaseRequest, LeaseStop, Leased};
-use mortarmq_types::{Attempt, DeliveryId, MemberId, Partition, PathId, Position, Seq, TopicIncarnation};
+use mortarmq_types::{
+    Attempt, DeliveryId, MemberId, Mutant, Partition, PathId, Position, Seq, TopicIncarnation, mutants,
+};
 
 pub(super) fn apply(state: &mut State, deliver: &Deliver, effects: &mut Vec<Effect>) -> Outcome {
     let nothing = Outcome::Delivered { count: 0, too_large: None };
@@ -89,7 +91,8 @@ impl Room {
             Grant::Pull { max_bytes: 0, .. } => (messages, u64::MAX, true),
             Grant::Pull { max_bytes, .. } => (messages, max_bytes, false),
         };
-        let bytes = bytes.min(DELIVER_MAX_BYTES);
+        let cached = if Mutant::ConfigInApply.is_on() { mutants::leaked_config() } else { u64::MAX };
+        let bytes = bytes.min(DELIVER_MAX_BYTES).min(cached);
         Self { messages, bytes, steps: STEPS_MAX, empty_window, alone: false, too_large: None }
     }
 

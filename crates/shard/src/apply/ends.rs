@@ -6,7 +6,7 @@ use crate::effect::Effect;
 use crate::ledger::LedgerKind;
 use crate::state::State;
 use mortarmq_delivery::{Death, End, Ended, Grant};
-use mortarmq_types::{Attempt, Cause, DeliveryId, DropReason, MemberId, Partition, PathId};
+use mortarmq_types::{Attempt, Cause, DeliveryId, DropReason, MemberId, Mutant, Partition, PathId};
 use std::borrow::Cow;
 
 /// Books deliveries of one path and partition that ended in one step. `detail` is the error text, if one was given.
@@ -37,6 +37,7 @@ pub(super) fn book(
     let details: Vec<Cow<'_, str>> = ended
         .iter()
         .map(|end| match (end.end, text_of(end, detail)) {
+            (End::Dead(_), text) if Mutant::DeadNotStored.is_on() => text.into(),
             (End::Dead(death), text) => dead_letter::store(state, id, partition, end, death, text, effects).into(),
             (End::Acked | End::Ended(_) | End::Held | End::Trimmed(_), text) => text.into(),
         })

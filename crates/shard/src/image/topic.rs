@@ -58,7 +58,9 @@ use crate::state::{PartitionState, Topic};
 use bytes::{BufMut, BytesMut};
 use imbl::OrdMap;
 use mortarmq_delivery::{Delayed, DuePosition, Fact};
-use mortarmq_types::{ClusterTime, CommitIndex, Epoch, KeyHash, Partition, ProducerId, ProducerSeq, Seq, WallTime};
+use mortarmq_types::{
+    ClusterTime, CommitIndex, Epoch, KeyHash, Mutant, Partition, ProducerId, ProducerSeq, Seq, WallTime,
+};
 use std::collections::{BTreeMap, VecDeque};
 
 pub(super) fn put(out: &mut BytesMut, topic: &Topic) {
@@ -188,7 +190,7 @@ pub(super) fn take_partition(body: &mut Body, head: &Head) -> Result<PartitionSt
 }
 
 pub(super) fn put_producers(out: &mut BytesMut, producers: &Producers) {
-    let lines = producers.lines();
+    let lines = if Mutant::DedupNotInImage.is_on() { Vec::new() } else { producers.lines() };
     out.put_u64(lines.len() as u64);
     for ((partition, producer), line) in lines {
         out.put_u16(partition.get());

@@ -390,6 +390,8 @@ impl World {
                 consumer.is_joined = true;
                 consumer.heard_ns = consumer.joined_call_ns;
                 consumer.member = Some(Member { id: member, secret, topic });
+                let (of_topic, group) = (consumer.topic, consumer.group);
+                group.into_iter().for_each(|group| self.topics.get_mut(of_topic).groups[group].is_made = true);
                 if !is_resume {
                     // Whatever was meant to be done was another member's.
                     self.consumers[number].plans.clear();
@@ -400,6 +402,7 @@ impl World {
                     if consumer.held.values().any(|held| held.life != life) {
                         self.tally.reach("resumed after a restart");
                     }
+                    self.expect_rest(number, member);
                     self.settle_again(number);
                 }
                 self.consumers[number].next_heartbeat_us = 0;
@@ -413,8 +416,11 @@ impl World {
                 }
                 self.member_is_gone(number);
             }
-            Err(_) => {
-                self.consumers[number].incarnation = None;
+            Err(failure) => {
+                let topic = self.consumers[number].incarnation.take();
+                if !is_resume && failure.outcome == mortarmq_node::Outcome::Unknown {
+                    self.joined_in_vain(number, topic);
+                }
                 self.find_later(number);
             }
         }

@@ -71,7 +71,11 @@ impl World {
                     link.stalled_until_us = until_us;
                 }
             }
-            Deed::Scrape => self.scrape(),
+            Deed::Scrape => {
+                if self.nodes[0].process.as_ref().is_some_and(|process| process.was_ready) {
+                    self.scrape();
+                }
+            }
             Deed::Redrive { .. }
             | Deed::PurgeLetters { .. }
             | Deed::Purge { .. }
@@ -100,10 +104,8 @@ impl World {
         query
     }
 
-    fn scrape(&mut self) {
-        if self.nodes[0].process.as_ref().is_none_or(|process| !process.was_ready) {
-            return;
-        }
+    /// Asks for the books; a node that cannot answer yet says so.
+    pub(crate) fn scrape(&mut self) {
         let now_ns = self.now_ns();
         let query = self.ask(|query| Input::Query { query, question: Query::Balance { topic: None } });
         self.operator.scrapes.insert(query, now_ns);

@@ -185,6 +185,9 @@ impl World {
 
     /// Sends everything that is not under way, if nothing before it waits for a retry.
     fn send_open(&mut self, number: usize, is_batch: bool) {
+        if self.waits_for_groups(self.producers[number].topic) {
+            return self.plan_retry(number);
+        }
         let (now_ns, life) = (self.now_ns(), self.nodes[0].life);
         let producer = &mut self.producers[number];
         let (Some(connection), Some(topic)) = (producer.connection, producer.incarnation) else { return };
@@ -197,12 +200,17 @@ impl World {
             sent.call = Some(now_ns);
             if sent.first_life == 0 {
                 sent.first_life = life + 1;
+                if sent.times.delay_ms > 0 {
+                    self.not_before.insert(sent.message, self.now_us + sent.times.delay_ms * 1000);
+                }
             }
             all.push(sent.clone());
         }
         if all.is_empty() {
             return;
         }
+        // What is sent again may have others under way behind it, and the numbers of a batch follow one another.
+        let is_batch = is_batch && all.windows(2).all(|pair| pair[0].seq + 1 == pair[1].seq);
         let request = producer.request(topic, &all, is_batch);
         if is_batch {
             producer.expects.push_back(Expect::Published(all.iter().map(|sent| sent.message).collect()));
@@ -419,6 +427,11 @@ impl World {
         match failure.code {
             ErrorCode::UnknownTopic => {
                 producer.incarnation = None;
+            }
+            // All before it was confirmed, and lately.
+            ErrorCode::SeqGap | ErrorCode::SeqExpired if place == 0 => {
+                return self
+                    .fail(format!("P1, P3: numbers before message {message} are forgotten: {}", failure.message));
             }
             ErrorCode::SeqGap | ErrorCode::Backpressure | ErrorCode::StorageHighWatermark | ErrorCode::QuorumLost => {}
             _ if is_unknown => {}

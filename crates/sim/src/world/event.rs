@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use mortarmq_node::{Act, Delivery, DiskState, Failure, Query, ReadResult, Reply, Request, Unsent};
-use mortarmq_types::ConnectionId;
+use mortarmq_types::{ConnectionId, DeliveryId, MemberId};
 
 use crate::plan::{Deed, FaultKind};
 
@@ -54,6 +54,8 @@ pub(crate) enum Event {
     Act { client: Client, token: u64 },
     /// An answer reaches the operator.
     Answer { query: u64, reply: Box<mortarmq_node::QueryReply> },
+    /// A member resumed a while ago: what it was owed is on its way.
+    LookResumed { connection: ConnectionId, life: u64, member: MemberId, owed: Vec<DeliveryId> },
     /// Work ends; everything is healed.
     EndOfWork,
     /// The books are looked at, to see whether anything is left.

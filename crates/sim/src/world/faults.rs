@@ -80,6 +80,10 @@ impl World {
                 self.rot(node, kind, end.filter(|_| part == Part::Journal));
             }
         }
+        if let FaultKind::DiskFull { ms, .. } | FaultKind::SlowSync { ms, .. } | FaultKind::Pause { ms } = kind {
+            let until_us = self.now_us + ms * 1000 + TROUBLED_US;
+            self.nodes[node].troubled_until_us = self.nodes[node].troubled_until_us.max(until_us);
+        }
         self.trace.note(self.now_us, "fault", &[node as u64]);
         self.trace.explain(|| format!("{kind:?}"));
     }
@@ -218,7 +222,9 @@ impl World {
         room.check();
         let mut config = NodeConfig::new(node_id, [machine.clock.boot; 16], self.loss.next());
         config.data_incarnation = identity.incarnation;
-        config.recent_bytes = settings.recent_bytes;
+        let is_later = machine.life % 2 == 1 && settings.recent_bytes_later > 0;
+        config.recent_bytes = if is_later { settings.recent_bytes_later } else { settings.recent_bytes };
+        config.publish_timeout_ms = settings.timeout_ms;
         config.unwritten_bytes_max = settings.unwritten_bytes;
         config.checkpoint_after_bytes = settings.checkpoint_after_bytes;
         config.initial.segment_max_bytes = settings.segment_bytes;
@@ -286,6 +292,9 @@ impl World {
         }
         self.after_disk(node);
         self.wake(node);
+        if self.settings.scrape_at_start > 0 {
+            self.scrape();
+        }
     }
 }
 
@@ -348,5 +357,7 @@ impl FaultKind {
 
 pub(crate) const DATA_DIR: &str = "data";
 const HUGE_BYTES: u64 = 1 << 40;
+/// How long after a fault that lasts what it kept from happening may still be under way.
+const TROUBLED_US: u64 = 5_000_000;
 /// How long it takes until somebody has put right what a start was refused for.
 const MENDING_US: u64 = 20_000;

@@ -1,9 +1,9 @@
 //! A connection between a client and a node: what is on its way, what waits for a slow reader, and what a break loses.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 
 use mortarmq_node::{Delivery, Output, Request, Unsent};
-use mortarmq_types::ConnectionId;
+use mortarmq_types::{ConnectionId, DeliveryId};
 
 use super::World;
 use super::event::{Client, Event, Input, ToClient};
@@ -25,6 +25,8 @@ pub(crate) struct Link {
     pub(crate) stalled_until_us: u64,
     /// Whether the node's end takes anything.
     pub(crate) is_open: bool,
+    /// Deliveries that the loop handed over.
+    pub(crate) handed: BTreeSet<DeliveryId>,
     /// Whether it breaks as soon as several frames are on their way to the node.
     breaks_between_frames: bool,
     /// Whether the client, or the node that stops, lets nothing more be asked.
@@ -53,6 +55,7 @@ impl World {
             is_pumped: false,
             stalled_until_us: 0,
             is_open: true,
+            handed: BTreeSet::new(),
             breaks_between_frames: false,
             takes_no_requests: false,
             is_ending: false,
@@ -156,6 +159,9 @@ impl World {
         let way_us = self.net.delay(5, 30);
         let Some(link) = self.links.get_mut(&connection).filter(|link| link.is_open) else { return Some(output) };
         link.queued_bytes += bytes(&output);
+        if let Output::Deliveries { messages, .. } = &output {
+            link.handed.extend(messages.iter().map(|found| found.delivery_id));
+        }
         link.outlet.push_back(output);
         if !link.is_pumped {
             link.is_pumped = true;

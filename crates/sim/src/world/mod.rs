@@ -5,6 +5,7 @@
 
 mod disk_work;
 mod event;
+mod expected;
 mod faults;
 mod link;
 mod node;
@@ -60,6 +61,8 @@ pub(crate) struct World {
     keeps_former: bool,
     /// Since when clients know of an incarnation.
     pub(crate) topic_since: BTreeMap<TopicIncarnation, u64>,
+    /// When the first delivery of a delayed message may come, by message.
+    pub(crate) not_before: BTreeMap<u64, u64>,
     /// Whether work is over: nothing fails, and everything is to be finished.
     pub(crate) is_healing: bool,
     pub(crate) drained_looks: u64,

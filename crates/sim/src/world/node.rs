@@ -30,6 +30,8 @@ pub(crate) struct Machine {
     pub(crate) slow_sync_us: Option<u64>,
     /// Until when the process stands still.
     pub(crate) paused_until_us: u64,
+    /// Until when it may be slow, because the disk was full or slow or the process stood still.
+    pub(crate) troubled_until_us: u64,
     /// The highest position that anybody was told.
     pub(crate) told: Position,
     /// Whether nothing fails any more.

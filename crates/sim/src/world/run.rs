@@ -54,6 +54,7 @@ impl World {
             armed: None,
             slow_sync_us: None,
             paused_until_us: 0,
+            troubled_until_us: 0,
             told: Position::default(),
             is_healed: false,
             is_full: false,
@@ -84,6 +85,7 @@ impl World {
             lost_values: BTreeMap::new(),
             keeps_former: plan.faults.iter().any(|fault| matches!(fault.kind, FaultKind::Rot { way: Way::Old, .. })),
             topic_since: BTreeMap::new(),
+            not_before: BTreeMap::new(),
             is_healing: false,
             drained_looks: 0,
             open_before: String::new(),
@@ -173,6 +175,9 @@ impl World {
             Event::Lost { connection } => self.lost(connection),
             Event::Act { client, token } => self.act(client, token),
             Event::Answer { query, reply } => self.answered(query, *reply),
+            Event::LookResumed { connection, life, member, owed } => {
+                self.look_resumed(connection, life, member, &owed);
+            }
             Event::EndOfWork => self.end_work(),
             Event::Drained => self.look_drained(),
         }

@@ -7,6 +7,7 @@ use mortarmq_types::ConnectionId;
 
 use super::World;
 use super::event::{Event, Input};
+use super::expected::check_letters;
 use super::node::{JournalJob, SegmentJob};
 
 impl World {
@@ -298,6 +299,7 @@ impl World {
             let sum = books.delivered + books.dropped + books.dlq + books.depth;
             assert_eq!(books.produced, sum, "P9: {books:?}");
         }
+        check_letters(state);
         self.tally.checks += 1;
     }
 }

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bytes::Bytes;
+use mortarmq_types::Mutant;
 
 use super::layout::{
     BLOCK_BYTES, BatchHeader, FileHeader, Generations, MAX_MEMBERSHIP_BYTES, Mark, Parsed, Place, VERSION,
@@ -316,11 +317,14 @@ impl<'a> Replay<'a> {
         (file.position, file.newest_index) = (end, newest_index);
         if let Tail::Torn { end: torn_end } = tail {
             self.recovered.torn = Some(TornTail { file: path.clone(), offset: end, bytes: torn_end - end });
+            if Mutant::TornTailKept.is_on() {
+                file.position = torn_end;
+            }
         }
         // Both are written again even if they read back well: if a sync of an earlier process failed, the system holds
         // these bytes for clean and would sync nothing. Zeroing all that follows is also what cuts a torn batch.
         file.file.write_all_at(&last, last_valid).map_err(JournalError::io("write", &path))?;
-        file.zero(end, window.file_bytes())?;
+        file.zero(file.position, window.file_bytes())?;
         file.file.sync_data().map_err(JournalError::io("sync", &path))?;
         self.disk.sync_dir(dir).map_err(JournalError::io("sync", dir))?;
         Ok(file)

@@ -3,6 +3,8 @@
 use std::io;
 use std::sync::Arc;
 
+use mortarmq_types::Mutant;
+
 use super::FlushError;
 use super::files::Shared;
 use super::layout::FileIdentity;
@@ -50,12 +52,13 @@ impl Tail {
         let shared = sink.shared;
         if !self.buffer.is_empty() {
             let file = self.file(shared)?;
+            let offset = if Mutant::SegmentNotTruncated.is_on() {
+                file.len().map_err(failed_write("read", shared, self.identity))?
+            } else {
+                self.written_bytes
+            };
             // Only a write that names its offset may be repeated after a full disk: it writes the same bytes there.
-            file.write_all_at(&self.buffer, self.written_bytes).map_err(failed_write(
-                "write",
-                shared,
-                self.identity,
-            ))?;
+            file.write_all_at(&self.buffer, offset).map_err(failed_write("write", shared, self.identity))?;
             self.fresh = None;
             self.written_bytes += self.buffer.len() as u64;
             sink.written.wrote(self.identity, &self.buffer);

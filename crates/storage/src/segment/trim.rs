@@ -1,7 +1,7 @@
 //! Trimming: records and history that nobody may ask for any more leave the views at once, and the disk with the next
 //! checkpoint, whole files at a time.
 
-use mortarmq_types::{Partition, Seq, TopicIncarnation};
+use mortarmq_types::{Mutant, Partition, Seq, TopicIncarnation};
 
 use super::SegmentWriter;
 use super::files::Key;
@@ -43,6 +43,9 @@ impl SegmentWriter {
             self.written.forget_file(identity);
             // Last, so that no reader that still knew the file has opened it again meanwhile.
             self.shared.close_file(identity);
+            if Mutant::FileDeletedEarly.is_on() && self.shared.disk.remove(&self.shared.path(&identity)).is_ok() {
+                continue;
+            }
             self.trimmed.push(identity);
         }
     }

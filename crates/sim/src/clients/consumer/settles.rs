@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use mortarmq_history::{Cause, Deliver, Outcome, Record};
 use mortarmq_node::{Answer, Delivery, ErrorCode, Failure, Reply, Request, Single, fold};
 use mortarmq_shard::{SettleCode, SettleKind};
-use mortarmq_types::DeliveryId;
+use mortarmq_types::{DeliveryId, MemberId};
 
 use super::{Expect, Held, SUBSCRIPTION, Said, What};
 use crate::clients::value::{hash_of, read_value, value_of};
@@ -31,6 +31,9 @@ impl World {
         if !consumer.is_joined || consumer.held.contains_key(&id) {
             // It was on its way when the member left, or is sent again for good measure.
             return;
+        }
+        if let Some(early_us) = self.is_early(&known.message) {
+            return self.fail(format!("message {} came {early_us} us before its delay was over", known.message));
         }
         let held = Held {
             topic: delivery.topic,
@@ -77,6 +80,14 @@ impl World {
         }
         self.consumers[number].held.insert(id, held);
         self.decide(number, id, lease_ms);
+    }
+
+    /// What the member was given and has not got is sent to it again, after the answer to its resume.
+    pub(super) fn expect_rest(&mut self, number: usize, member: MemberId) {
+        let consumer = &self.consumers[number];
+        let Some(connection) = consumer.connection else { return };
+        let held = consumer.held.keys().copied().collect();
+        self.expect_sent(connection, member, &held);
     }
 
     /// What was sent before the connection broke, and not answered, is sent again.
