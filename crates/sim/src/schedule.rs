@@ -182,7 +182,7 @@ fn fault(words: &[&str]) -> Result<Fault, String> {
     let (part, way, fields) = match (*word, fields) {
         ("rot", [part, way, fields @ ..]) => (named(&Part::ALL, part)?, named(&Way::ALL, way)?, fields),
         ("rot", _) => return Err("fault NODE at TIME rot PART WAY NAME=VALUE…".to_owned()),
-        _ => (Part::Journal, Way::Flip, &fields[..]),
+        _ => (Part::Journal, Way::Flip, fields),
     };
     if matches!(*word, "rot" | "stop") && !matches!(anchor, Anchor::At(_)) {
         return Err(format!("{word} strikes at a time"));
