@@ -53,10 +53,18 @@ impl World {
             Way::Old => machine.former.as_ref().and_then(|former| old(&disk, former, part, &files, place)),
         };
         let Some((path, harm)) = damage else { return };
+        let machine = &mut self.nodes[node];
+        let struck = Damage { kind, path, harm };
+        if machine.damages.iter().filter(|damage| damage.path == struck.path).count() >= STRUCK_MAX {
+            // One more could no longer be told from what is written there later.
+            struck.mend(&machine.disk);
+            return;
+        }
+        let path = &struck.path;
         self.trace.note(self.now_us, "rot", &[node as u64]);
         self.trace.explain(|| path.display().to_string());
         self.tally.fault(kind);
-        self.nodes[node].damages.push(Damage { kind, path, harm });
+        self.nodes[node].damages.push(struck);
     }
 
     /// Whether a node refuses to go on because of what rotted, and names it. What it names is put right then.
@@ -361,6 +369,8 @@ const NEWEST_BYTES: u64 = 4096;
 const AROUND_BYTES: u64 = 16;
 /// Bytes near by that may be others than when a bit rotted.
 const OTHERS_MAX: usize = 12;
+/// A file is struck so often at a time: what was done to it must be told from what is written there meanwhile.
+const STRUCK_MAX: usize = 2;
 const SECTOR_BYTES: u64 = 512;
 /// Read by the scrub at once, as in the server.
 const SCRUB_STEP_BYTES: u64 = 256 << 10;
