@@ -74,7 +74,8 @@ fn strike(world: &mut World, random: &mut Random, node: usize) {
             world.record.reach("pause");
             let node = if random.one_in(2) { world.leader().unwrap_or(node) } else { node };
             let until_us = world.now_us + 1000 * random.between(50, 4000);
-            world.machines[node].paused_until_us = until_us;
+            let paused_until_us = &mut world.machines[node].paused_until_us;
+            *paused_until_us = until_us.max(*paused_until_us);
         }
         9 => {
             world.record.reach("slow disk");
