@@ -99,9 +99,13 @@ impl World {
         self.clients.iter().all(idle) && (0..self.machines.len()).all(|node| self.depth(node) == Some(0))
     }
 
-    /// What a node still owes; `None` if it does not run or its books do not balance.
+    /// What a node still owes; `None` if it does not run, or owes nobody anything yet.
     fn depth(&self, node: usize) -> Option<u64> {
         let state = self.node(node)?.shard().state();
+        if state.paths.is_empty() {
+            // Its consumers have not come yet: what they will be owed is not settled.
+            return None;
+        }
         let mut depth = 0;
         for path in state.paths.values() {
             let books = state.books(path);
