@@ -223,6 +223,12 @@ impl<'a> Replay<'a> {
 
     /// The last file has no valid header. That is an interrupted roll-over if nothing was ever written behind it.
     fn unfinished_file(&mut self, mut window: Window, path: &Path) -> Result<(), JournalError> {
+        let block = window.read(0, BLOCK_BYTES).map_err(JournalError::unreadable(path, 0))?;
+        let is_begun = block.iter().any(|byte| *byte != 0);
+        if is_begun && window.file_bytes() < BLOCK_BYTES as u64 {
+            // A header is written over zeros that were synced: the file was longer once.
+            return Err(JournalError::rotten(path, window.file_bytes(), "the file was cut short"));
+        }
         // Seen from the generation before, what this use of the file wrote is foreign.
         let generation = self.current.as_ref().map_or(0, |file| file.header.generation);
         let generations = Generations { present: generation, reused: generation.saturating_sub(1) };
