@@ -94,6 +94,13 @@ impl Topics {
         true
     }
 
+    /// What is not among these is gone, though no client has learnt of another in its place.
+    pub(crate) fn keep(&mut self, is_there: impl Fn(TopicIncarnation) -> bool) {
+        for (id, known) in &mut self.incarnations {
+            known.is_over |= !is_there(*id);
+        }
+    }
+
     /// The request by which a client makes a topic or learns its incarnation.
     pub(crate) fn declare(&self, topic: usize) -> Request {
         let plan = &self.all[topic];

@@ -137,7 +137,9 @@ impl World {
 
     /// The message of a dead letter that was made without its value.
     pub(crate) fn lost_value(&self, letters: TopicIncarnation, known: &Held) -> Option<String> {
-        self.lost_values.get(&self.origin(letters, known)?).cloned()
+        let place = self.origin(letters, known)?;
+        // A start makes letters again without the world looking on; what died was delivered before.
+        self.lost_values.get(&place).or_else(|| self.delivered_from.get(&place)).cloned()
     }
 
     /// Where the message of a dead letter died.

@@ -83,6 +83,7 @@ impl World {
             last_message: 0,
             letters: BTreeMap::new(),
             lost_values: BTreeMap::new(),
+            delivered_from: BTreeMap::new(),
             keeps_former: plan.faults.iter().any(|fault| matches!(fault.kind, FaultKind::Rot { way: Way::Old, .. })),
             topic_since: BTreeMap::new(),
             not_before: BTreeMap::new(),
@@ -266,6 +267,9 @@ impl World {
             self.drained_looks += 1;
             if self.drained_looks == 2 {
                 self.scrape_end();
+                if let Some(process) = &self.nodes[0].process {
+                    self.topics.keep(|id| process.node.shard().state().topics.contains_key(&id));
+                }
                 self.is_over = true;
                 return;
             }
