@@ -49,6 +49,8 @@ pub(crate) struct Incarnation {
     pub(crate) name: String,
     /// Whether it is not the last.
     pub(crate) is_over: bool,
+    /// Whether a client ever asked for its end.
+    pub(crate) may_end: bool,
 }
 
 impl Topics {
@@ -90,14 +92,30 @@ impl Topics {
         }
         plan.current = Some(incarnation);
         plan.is_ending = false;
-        self.incarnations.insert(incarnation, Incarnation { topic, name, is_over: false });
+        self.incarnations.insert(incarnation, Incarnation { topic, name, is_over: false, may_end: false });
         true
     }
 
-    /// What is not among these is gone, though no client has learnt of another in its place.
-    pub(crate) fn keep(&mut self, is_there: impl Fn(TopicIncarnation) -> bool) {
+    /// What is not there any more is over, if a client asked for its end: nobody has learnt of another in its place. Otherwise
+    /// its name comes back.
+    pub(crate) fn end_missing(&mut self, is_there: impl Fn(TopicIncarnation) -> bool) -> Option<String> {
         for (id, known) in &mut self.incarnations {
-            known.is_over |= !is_there(*id);
+            if !known.is_over && !is_there(*id) {
+                if !known.may_end {
+                    return Some(known.name.clone());
+                }
+                known.is_over = true;
+            }
+        }
+        None
+    }
+
+    /// A client asks for the end of a topic.
+    pub(crate) fn note_end(&mut self, topic: usize) {
+        let plan = &mut self.all[topic];
+        plan.is_ending = true;
+        if let Some(known) = plan.current.and_then(|current| self.incarnations.get_mut(&current)) {
+            known.may_end = true;
         }
     }
 

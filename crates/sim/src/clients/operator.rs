@@ -159,7 +159,7 @@ impl World {
             _ => return,
         };
         if matches!(deed, Deed::Delete { .. }) {
-            self.topics.get_mut(topic).is_ending = true;
+            self.topics.note_end(topic);
         }
         if let Deed::Redrive { topic, count } = deed
             && count > 1

@@ -235,8 +235,6 @@ impl World {
                 return self.fail(format!("P11: a read failed on a disk that is whole: {reason}: {job:?}"));
             }
             self.tally.reach("a read met rot");
-            // Its lease is given back, and with it those behind it in its key, though nobody may have seen it leave.
-            self.fault_began(node, "corrupt", self.now_us);
         }
         self.tally.reach("read from disk");
         self.give(node, Input::ReadDone { ticket, result });

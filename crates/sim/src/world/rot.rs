@@ -64,6 +64,7 @@ impl World {
         self.trace.note(self.now_us, "rot", &[node as u64]);
         self.trace.explain(|| path.display().to_string());
         self.tally.fault(kind);
+        self.nodes[node].rotten_dirs.extend(struck.path.parent().map(Path::to_path_buf));
         self.nodes[node].damages.push(struck);
     }
 
@@ -127,7 +128,11 @@ impl World {
         let records = read.unwrap_or_default();
         let record = records.first().and_then(|found| mortarmq_shard::record::open_record(&found.record).ok());
         let Some(known) = record.and_then(|record| read_value(&record)) else {
-            return self.fail(format!("a dead letter lost its value, and the world does not know which: {from:?}"));
+            let place = (from.topic, from.partition.get(), from.seq.get());
+            if self.delivered_where_it_rots(place).is_none() {
+                self.fail(format!("a dead letter lost its value, and the world does not know which: {from:?}"));
+            }
+            return;
         };
         self.tally.reach("dead letter without its value");
         // The message of a letter of a letter is known by the place where it died first.
@@ -138,8 +143,14 @@ impl World {
     /// The message of a dead letter that was made without its value.
     pub(crate) fn lost_value(&self, letters: TopicIncarnation, known: &Held) -> Option<String> {
         let place = self.origin(letters, known)?;
-        // A start makes letters again without the world looking on; what died was delivered before.
-        self.lost_values.get(&place).or_else(|| self.delivered_from.get(&place)).cloned()
+        self.lost_values.get(&place).or_else(|| self.delivered_where_it_rots(place)).cloned()
+    }
+
+    /// What was delivered from a place whose partition was struck by rot. A start makes letters again without the world looking
+    /// on; what died was delivered before.
+    fn delivered_where_it_rots(&self, place: (TopicIncarnation, u16, u64)) -> Option<&String> {
+        let dir = Path::new(DATA_DIR).join("topics").join(place.0.to_hex()).join(place.1.to_string());
+        self.nodes[0].rotten_dirs.contains(&dir).then(|| self.delivered_from.get(&place))?
     }
 
     /// Where the message of a dead letter died.
@@ -331,7 +342,7 @@ fn cut(disk: &MemoryDisk, files: &[PathBuf], place: u64, journal_step_bytes: Opt
     let length = place % good.len() as u64;
     if let Some(step_bytes) = journal_step_bytes
         && file + 1 == files.len()
-        && (length % step_bytes < SECTOR_BYTES)
+        && length % step_bytes == 0
     {
         // A newest file that ends where it once ended shows nothing of what followed: one node cannot tell.
         return None;

@@ -92,7 +92,7 @@ impl Image {
         bytes.start.max(self.unreadable.start) < bytes.end.min(self.unreadable.end)
     }
 
-    /// Flips bits of a byte, wherever it stands, and says whether the file has it.
+    /// Flips bits of a byte, synced or not, and says whether the file has it.
     pub(super) fn flip(&mut self, offset: usize, bits: u8) -> bool {
         for change in &mut self.pending {
             if let Change::Write { offset: first, bytes } = change

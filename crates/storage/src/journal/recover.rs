@@ -259,6 +259,7 @@ impl<'a> Replay<'a> {
         if batches_end < header.zero_step_bytes.min(header.file_bytes) {
             return Err(JournalError::rotten(path, window.file_bytes(), "the file was cut short"));
         }
+        check_partial_step(&mut window, path, batches_end)?;
         let (mut last_valid, mut end, mut newest_index) = (0, begin, 0);
         let tail = loop {
             let place = Place {
@@ -342,6 +343,20 @@ struct Found {
     batch: JournalBatch,
     disk_bytes: u64,
     hash: u64,
+}
+
+/// A step is filled with zeros and synced before anything is written there, so what stands in a part of one was in a longer
+/// file once.
+fn check_partial_step(window: &mut Window, path: &Path, batches_end: u64) -> Result<(), JournalError> {
+    let mut offset = batches_end;
+    while offset < window.sectors_end() {
+        let sector = window.read(offset, SECTOR_BYTES).map_err(JournalError::unreadable(path, offset))?;
+        if sector.iter().any(|byte| *byte != 0) {
+            return Err(JournalError::rotten(path, window.file_bytes(), "the file was cut short"));
+        }
+        offset += SECTOR_BYTES as u64;
+    }
+    Ok(())
 }
 
 /// The batch at a place, if all of it is as it was written.
