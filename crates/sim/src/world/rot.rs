@@ -4,9 +4,12 @@
 //! What a start was refused for is put right, as from a copy of the disk, and the next start must find everything as it was:
 //! a refusal changes nothing.
 
+use std::borrow::Cow;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use mortarmq_history::{Operate, OperateKind, Outcome, Record};
+use mortarmq_node::ReadJob;
 use mortarmq_shard::MessagePlace;
 use mortarmq_storage::{Disk, MemoryDisk, ScrubStep};
 use mortarmq_types::TopicIncarnation;
@@ -15,6 +18,7 @@ use super::World;
 use super::event::Event;
 use super::faults::DATA_DIR;
 use crate::clients::value::{Held, read_value};
+use crate::history::path_name;
 use crate::plan::{Deed, FaultKind, Part, Way};
 
 /// Bytes that rotted.
@@ -138,6 +142,33 @@ impl World {
         // The message of a letter of a letter is known by the place where it died first.
         let place = self.origin(from.topic, &known).unwrap_or((from.topic, from.partition.get(), from.seq.get()));
         self.lost_values.insert(place, known.message);
+    }
+
+    /// What cannot be read is taken back from its member, who never saw it, and with it what was leased behind it in its key.
+    pub(super) fn record_taken_back(&mut self, job: &ReadJob) {
+        let ReadJob::Records { topic, .. } = *job else { return };
+        let (incarnation, groups) = match self.letters.get(&topic) {
+            Some(source) => (*source, vec![None]),
+            None => {
+                let Some(known) = self.topics.incarnation(topic) else { return };
+                (topic, (0..self.topics.get(known.topic).groups.len()).map(Some).collect())
+            }
+        };
+        for group in groups {
+            let Some(path) = path_name(&self.topics, incarnation, group) else { continue };
+            let record = Record::Operate(Operate {
+                client: None,
+                kind: OperateKind::Revoke,
+                path: Cow::Owned(path),
+                msg: None,
+                call: self.now_ns(),
+                ret: None,
+                outcome: Outcome::Unknown,
+                commit: None,
+                epoch: None,
+            });
+            self.histories.record(incarnation, &record);
+        }
     }
 
     /// The message of a dead letter that was made without its value.
@@ -342,7 +373,7 @@ fn cut(disk: &MemoryDisk, files: &[PathBuf], place: u64, journal_step_bytes: Opt
     let length = place % good.len() as u64;
     if let Some(step_bytes) = journal_step_bytes
         && file + 1 == files.len()
-        && length % step_bytes == 0
+        && length.is_multiple_of(step_bytes)
     {
         // A newest file that ends where it once ended shows nothing of what followed: one node cannot tell.
         return None;
@@ -384,6 +415,5 @@ const AROUND_BYTES: u64 = 16;
 const OTHERS_MAX: usize = 12;
 /// A file is struck so often at a time: what was done to it must be told from what is written there meanwhile.
 const STRUCK_MAX: usize = 2;
-const SECTOR_BYTES: u64 = 512;
 /// Read by the scrub at once, as in the server.
 const SCRUB_STEP_BYTES: u64 = 256 << 10;
