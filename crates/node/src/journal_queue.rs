@@ -37,6 +37,11 @@ pub(crate) struct Piece {
 }
 
 impl JournalQueue {
+    /// A queue behind what is durable, up to this commit index.
+    pub(crate) fn behind(last_commit: u64) -> Self {
+        Self { last_commit, ..Self::default() }
+    }
+
     pub(crate) fn push(&mut self, number: u64, hard_state: HardState, entries: Vec<Entry>) {
         self.waiting.push_back(Append { number, hard_state, entries: entries.into() });
     }
@@ -107,6 +112,14 @@ mod tests {
         queue.push(2, state(1, 4), (2..=4).map(|index| entry(index, 1, BATCH_MAX_BYTES)).collect());
         let pieces: Vec<_> = std::iter::from_fn(|| told(queue.pop())).collect();
         assert_eq!(pieces, [(1, 0, vec![2]), (1, 0, vec![3]), (2, 4, vec![4])]);
+    }
+
+    #[test]
+    fn p10_a_piece_of_the_first_append_after_a_start_does_not_take_back_what_was_committed() {
+        let mut queue = JournalQueue::behind(100);
+        queue.push(1, state(1, 100), (101..=102).map(|index| entry(index, 1, BATCH_MAX_BYTES)).collect());
+        let pieces: Vec<_> = std::iter::from_fn(|| told(queue.pop())).collect();
+        assert_eq!(pieces, [(0, 100, vec![101]), (1, 100, vec![102])]);
     }
 
     #[test]

@@ -133,6 +133,7 @@ impl Node {
         checkpoints: Checkpoints,
     ) -> Self {
         let recent = Recent::new(config.recent_bytes);
+        let journal_queue = JournalQueue::behind(replica.committed_log_index());
         Self {
             config,
             shard,
@@ -159,7 +160,7 @@ impl Node {
             settled_in: false,
             first_batch_due: false,
             journal_writes: 0,
-            journal_queue: JournalQueue::default(),
+            journal_queue,
             journal_since: MonotonicTime::ZERO,
             next_raft_tick: MonotonicTime::ZERO,
             last_turn: MonotonicTime::ZERO,

@@ -45,11 +45,13 @@ impl Node {
     /// When a peer proves that this node has forgotten what it promised: it must not go on (failure rule 4).
     pub fn handle_peer(&mut self, now: Now, message: PeerMessage) {
         self.turn(now);
-        if message.has_entries() && self.unwritten_bytes > self.unwritten_bytes_of_deliveries() {
-            // What is applied here has to be written here: memory is bounded on each node, and the leader sends it again.
+        // What is applied here has to be written here: memory is bounded on each node, and the leader sends it again.
+        let is_behind = self.unwritten_bytes > self.unwritten_bytes_of_deliveries();
+        if is_behind && message.has_entries() {
             return;
         }
-        if self.replica.handle_message(message) {
+        // Whoever drops what the leader says is no witness that others could settle.
+        if self.replica.handle_message(message) && !is_behind {
             self.clock.heard(now.monotonic);
         }
     }

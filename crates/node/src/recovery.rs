@@ -160,6 +160,7 @@ impl NodeRecovery {
             if stamp.time >= self.last_stamp {
                 (self.last_stamp, self.last_wall, brings_stamp) = (stamp.time, stamp.wall, true);
             }
+            self.last_wall = stamp.wall;
         }
         // One of several may have stood for election since it last heard its leader, in vain; that is no word of a leader.
         if brings_stamp || !self.config.has_peers() {

@@ -124,7 +124,7 @@ fn every_promise_holds_in_random_lives_of_a_cluster() {
 }
 
 const LIVES: u64 = 10;
-const STEPS: u64 = 18;
+const STEPS: u64 = 12;
 
 /// Says how to play the life again if it ends in a panic.
 struct Told(u64);

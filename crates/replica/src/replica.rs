@@ -149,7 +149,7 @@ impl Replica {
     }
 
     /// Takes a peer's message. One that is not meant for this replica is dropped, as the network might have done.
-    /// Says whether it was a word of the present leader.
+    /// Says whether it was a word of the present leader, and nothing that leader says is dropped for want of room.
     ///
     /// # Panics
     /// When a peer proves that this replica has forgotten what it promised: it must not go on (failure rule 4).
@@ -159,10 +159,11 @@ impl Replica {
         if message.to != self.id() || message.from == self.id() || !self.voters.contains(&message.from) {
             return false;
         }
-        let is_of_the_leader = is_a_leaders && message.term >= self.raw.raft.term;
-        if !message.entries.is_empty() && self.ready_queue.unsynced_bytes() > self.unsynced_limit_bytes {
-            return is_of_the_leader;
+        let is_behind = self.ready_queue.unsynced_bytes() > self.unsynced_limit_bytes;
+        if is_behind && !message.entries.is_empty() {
+            return false;
         }
+        let is_of_the_leader = is_a_leaders && message.term >= self.raw.raft.term && !is_behind;
         let acknowledges = message.get_msg_type() == MessageType::MsgAppendResponse
             && message.term == self.raw.raft.term
             && !message.reject;

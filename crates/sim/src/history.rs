@@ -102,7 +102,7 @@ fn paths_of(topics: &Topics, topic: TopicIncarnation) -> Vec<PathInfo<'static>> 
         path: Cow::Owned(format!("{letters}/{LETTERS_GROUP}")),
         topic: Cow::Owned(letters),
         max_attempts: Some(0),
-        order: Some(Order::None),
+        order: Some(Order::Key),
         ..PathInfo::default()
     });
     paths

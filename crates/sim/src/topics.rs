@@ -25,8 +25,6 @@ pub(crate) struct TopicPlan {
     pub(crate) current: Option<TopicIncarnation>,
     /// Whether an operator asked for its end and it is not made again yet.
     pub(crate) is_ending: bool,
-    /// Whether its end was asked for since it was made, whatever came of it.
-    pub(crate) may_be_over: bool,
 }
 
 /// One group.
@@ -51,6 +49,8 @@ pub(crate) struct Incarnation {
     pub(crate) name: String,
     /// Whether it is not the last.
     pub(crate) is_over: bool,
+    /// Whether a client ever asked for its end.
+    pub(crate) may_end: bool,
 }
 
 impl Topics {
@@ -91,9 +91,32 @@ impl Topics {
             known.is_over = true;
         }
         plan.current = Some(incarnation);
-        (plan.is_ending, plan.may_be_over) = (false, false);
-        self.incarnations.insert(incarnation, Incarnation { topic, name, is_over: false });
+        plan.is_ending = false;
+        self.incarnations.insert(incarnation, Incarnation { topic, name, is_over: false, may_end: false });
         true
+    }
+
+    /// What is not there any more is over, if a client asked for its end: nobody has learnt of another in its place. Otherwise
+    /// its name comes back.
+    pub(crate) fn end_missing(&mut self, is_there: impl Fn(TopicIncarnation) -> bool) -> Option<String> {
+        for (id, known) in &mut self.incarnations {
+            if !known.is_over && !is_there(*id) {
+                if !known.may_end {
+                    return Some(known.name.clone());
+                }
+                known.is_over = true;
+            }
+        }
+        None
+    }
+
+    /// A client asks for the end of a topic.
+    pub(crate) fn note_end(&mut self, topic: usize) {
+        let plan = &mut self.all[topic];
+        plan.is_ending = true;
+        if let Some(known) = plan.current.and_then(|current| self.incarnations.get_mut(&current)) {
+            known.may_end = true;
+        }
     }
 
     /// The request by which a client makes a topic or learns its incarnation.
@@ -122,7 +145,7 @@ impl TopicPlan {
         let options = if options.is_empty() { String::new() } else { format!("{{{}}}", options.join(",")) };
         let groups = (0..settings.groups.max(1)).map(|group| GroupPlan::new(group, chance)).collect();
         let partitions = u16::try_from(settings.partitions.clamp(1, 64)).expect("few");
-        Self { name, options, partitions, groups, current: None, is_ending: false, may_be_over: false }
+        Self { name, options, partitions, groups, current: None, is_ending: false }
     }
 }
 

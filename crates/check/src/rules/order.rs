@@ -150,6 +150,7 @@ fn may_repeat(pair: &Pair<'_>, event: &Settle, delivery: &Delivery) -> bool {
             settle.at != event.at
                 && is_end(settle)
                 && settle.may_hold()
+                && settle.kind == event.kind
                 && settle.delivery_id == event.delivery_id
                 && settle.span.may_precede(&delivery.span)
         })

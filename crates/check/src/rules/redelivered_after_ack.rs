@@ -3,7 +3,7 @@
 //! Explained if this delivery, or one of the pair that may lie between the ack and it, was redriven or replayed; with the
 //! contract `narad` also if it overlaps the window of a fault. A redelivery that an operator asked for may be granted and
 //! never arrive; then the next one says another cause, and names it as `prev`. Where a broker gives no causes, an operator's act
-//! that may lie between explains it. An ack may be a repeated one, and what it says taken when it was first sent.
+//! that may lie between explains it.
 //!
 //! # Source
 //! P6: settled is final.
@@ -12,6 +12,7 @@ use super::Rule;
 use crate::finding::{Found, Sink};
 use crate::operation::{Delivery, Settle, is_brought_back};
 use crate::pair::{Case, Pair};
+use crate::span::Span;
 
 /// Judges one message.
 pub(crate) fn judge(case: &Case<'_>, sink: &mut Sink) {
@@ -58,7 +59,7 @@ struct Explanation {
 fn explanation(pair: &Pair<'_>, ack: &Settle, delivery: &Delivery) -> Option<Explanation> {
     let brought_back = pair.deliveries.iter().find(|between| {
         let is_between = between.at == delivery.at
-            || (may_be_taken_before(pair, ack, between) && between.span.may_precede(&delivery.span));
+            || (may_come_after(pair, ack, &between.span) && between.span.may_precede(&delivery.span));
         is_between && is_brought_back(between.cause)
     });
     if let Some(between) = brought_back {
@@ -74,21 +75,21 @@ fn explanation(pair: &Pair<'_>, ack: &Settle, delivery: &Delivery) -> Option<Exp
     Some(Explanation { text, is_fault: true })
 }
 
-/// Whether what an ack says may have been taken before another delivery: by the ack itself, or by an earlier one of the same
-/// delivery, which is then only answered once more.
-fn may_be_taken_before(pair: &Pair<'_>, ack: &Settle, between: &Delivery) -> bool {
-    let is_same = |earlier: &Settle| ack.delivery_id.is_some() && earlier.delivery_id == ack.delivery_id;
-    let mut attempts =
-        pair.settles.iter().filter(|earlier| earlier.at == ack.at || (earlier.may_ack() && is_same(earlier)));
-    attempts.any(|attempt| attempt.span.may_precede(&between.span))
-}
-
 /// Whether an operator may have brought the pair back between an ack and a delivery, without a record that says so: by a
 /// delivery that never arrived, or because the broker gives no causes.
 fn is_perhaps_brought_back(pair: &Pair<'_>, ack: &Settle, delivery: &Delivery) -> bool {
     let hides_return = pair.deliveries.iter().any(|between| {
-        let is_between = ack.span.may_precede(&between.span) && between.span.may_precede(&delivery.span);
+        let is_between = may_come_after(pair, ack, &between.span) && between.span.may_precede(&delivery.span);
         is_between && pair.hides_return(between)
     });
-    hides_return && pair.has_return(|operate| ack.span.may_precede(operate) && operate.may_precede(&delivery.span))
+    hides_return && pair.has_return(|operate| may_come_after(pair, ack, operate) && operate.may_precede(&delivery.span))
+}
+
+/// Whether something may come after what an ack says: after the ack, or after an earlier one of the same delivery whose answer
+/// nobody heard. The second is answered ok again, whatever happened since.
+fn may_come_after(pair: &Pair<'_>, ack: &Settle, span: &Span) -> bool {
+    let is_same =
+        |said: &Settle| said.at != ack.at && said.delivery_id.is_some() && said.delivery_id == ack.delivery_id;
+    ack.span.may_precede(span)
+        || pair.settles.iter().any(|said| is_same(said) && said.may_ack() && said.span.may_precede(span))
 }

@@ -76,10 +76,7 @@ fn wrong_previous(
     if delivery.span.certainly_before(&previous.span) {
         return Some(("A delivery names a later one as the one it follows.", Some(previous.at)));
     }
-    // A dead letter that is redriven follows the delivery that it died by, though the message was replayed meanwhile.
-    if delivery.cause == Some(Cause::Redriven)
-        && pair.context.operates(OperateKind::Replay, pair.path, pair.msg).next().is_some()
-    {
+    if may_follow_its_death(pair, delivery) {
         return None;
     }
     let between = pair.deliveries.iter().find(|other| {
@@ -88,6 +85,13 @@ fn wrong_previous(
             && other.span.certainly_before(&delivery.span)
     })?;
     Some(("A delivery does not name the latest one before it as the one it follows.", Some(between.at)))
+}
+
+/// Whether a delivery may follow an earlier one than the latest: a dead letter that is redriven follows the delivery that it
+/// died by, though the message was replayed meanwhile.
+fn may_follow_its_death(pair: &Pair<'_>, delivery: &Delivery) -> bool {
+    delivery.cause == Some(Cause::Redriven)
+        && pair.context.operates(OperateKind::Replay, pair.path, pair.msg).next().is_some()
 }
 
 /// `prev` is no recorded delivery of the pair: it must be one that never arrived.
@@ -100,7 +104,7 @@ fn wrong_unrecorded(
     if delivery.id.is_some_and(|id| prev > id) {
         return Some(("A delivery names a later id than its own as the one it follows.", None));
     }
-    let latest = pair.latest_before(delivery);
+    let latest = pair.latest_before(delivery).filter(|_| !may_follow_its_death(pair, delivery));
     if let Some(latest) = latest.filter(|latest| latest.id.is_some_and(|id| prev < id)) {
         return Some(("A delivery names one before the latest as the one it follows.", Some(latest.at)));
     }

@@ -42,7 +42,6 @@ pub(crate) fn live(seed: u64, steps: u64) -> BTreeMap<String, u64> {
 }
 
 fn strike(world: &mut World, random: &mut Random, node: usize) {
-    let other = (node + 1) % world.machines.len();
     let back_us = 1000 * random.between(50, 3000);
     match random.below(16) {
         0 => {
@@ -68,25 +67,15 @@ fn strike(world: &mut World, random: &mut Random, node: usize) {
             }
         }
         3 | 4 => {
-            let shape = match random.below(7) {
-                0 => Shape::Alone(node),
-                1 => Shape::Halves(1 + node / 2),
-                2 => Shape::Ring,
-                3 => Shape::Bridge(node, other),
-                4 => Shape::OneWay(node, other),
-                5 => Shape::Mute(node),
-                _ => Shape::Alone(world.leader().unwrap_or(node)),
-            };
-            let name = format!("{shape:?}");
-            world.record.reach(name.split('(').next().unwrap_or_default());
-            world.net.cut(shape);
+            cut(world, random, node);
             world.at(back_us, Event::Heal);
         }
         8 => {
             world.record.reach("pause");
             let node = if random.one_in(2) { world.leader().unwrap_or(node) } else { node };
             let until_us = world.now_us + 1000 * random.between(50, 4000);
-            world.machines[node].paused_until_us = until_us;
+            let paused_until_us = &mut world.machines[node].paused_until_us;
+            *paused_until_us = until_us.max(*paused_until_us);
         }
         9 => {
             world.record.reach("slow disk");
@@ -109,14 +98,7 @@ fn strike(world: &mut World, random: &mut Random, node: usize) {
             }
         }
         6 | 7 | 14 => {
-            let until_us = world.now_us + 1000 * random.between(500, 6000);
-            let consumers = world.clients.iter_mut().filter_map(|client| match client {
-                Client::Consumer(consumer) => Some(consumer),
-                Client::Producer(_) => None,
-            });
-            if let Some(consumer) = consumers.last() {
-                consumer.sleeps_until_us = until_us;
-            }
+            sleep(world, random);
         }
         _ => {
             let now = world.now(node);
@@ -125,5 +107,34 @@ fn strike(world: &mut World, random: &mut Random, node: usize) {
                 world.dispatch(node);
             }
         }
+    }
+}
+
+/// Cuts links in one of the shapes.
+fn cut(world: &mut World, random: &mut Random, node: usize) {
+    let other = (node + 1) % world.machines.len();
+    let shape = match random.below(7) {
+        0 => Shape::Alone(node),
+        1 => Shape::Halves(1 + node / 2),
+        2 => Shape::Ring,
+        3 => Shape::Bridge(node, other),
+        4 => Shape::OneWay(node, other),
+        5 => Shape::Mute(node),
+        _ => Shape::Alone(world.leader().unwrap_or(node)),
+    };
+    let name = format!("{shape:?}");
+    world.record.reach(name.split('(').next().unwrap_or_default());
+    world.net.cut(shape);
+}
+
+/// A consumer does nothing for a while: its session may end.
+fn sleep(world: &mut World, random: &mut Random) {
+    let until_us = world.now_us + 1000 * random.between(500, 6000);
+    let consumers = world.clients.iter_mut().filter_map(|client| match client {
+        Client::Consumer(consumer) => Some(consumer),
+        Client::Producer(_) => None,
+    });
+    if let Some(consumer) = consumers.last() {
+        consumer.sleeps_until_us = until_us;
     }
 }

@@ -65,11 +65,13 @@ impl World {
         self.heal();
         self.net.late_one_in = 0;
         for node in 0..self.machines.len() {
-            self.machines[node].paused_until_us = 0;
             self.machines[node].sync_us = 300;
             self.machines[node].holds_segments = false;
             self.start(node);
         }
+        // What came for a node that stands still has to come in its order: no pause is cut short.
+        let awake_us = self.machines.iter().map(|machine| machine.paused_until_us).max().unwrap_or(0);
+        self.run_for(awake_us.saturating_sub(self.now_us) / 1000 + 1);
         let begun_us = self.now_us;
         // P12: with all nodes up, the next publish is confirmed soon.
         let confirmed = |world: &Self| world.record.published_us.last().is_some_and(|last| *last > begun_us);
@@ -97,9 +99,13 @@ impl World {
         self.clients.iter().all(idle) && (0..self.machines.len()).all(|node| self.depth(node) == Some(0))
     }
 
-    /// What a node still owes; `None` if it does not run or its books do not balance.
+    /// What a node still owes; `None` if it does not run, or owes nobody anything yet.
     fn depth(&self, node: usize) -> Option<u64> {
         let state = self.node(node)?.shard().state();
+        if state.paths.is_empty() {
+            // Its consumers have not come yet: what they will be owed is not settled.
+            return None;
+        }
         let mut depth = 0;
         for path in state.paths.values() {
             let books = state.books(path);

@@ -182,7 +182,7 @@ fn take(left: &mut Bytes, count: usize) -> Result<Bytes, PeerBytesError> {
 
 fn take_entries(left: &mut Bytes, before: u64, count: usize) -> Result<Vec<Entry>, PeerBytesError> {
     // Before room is made for them: each takes some of the bytes that are there.
-    if count > left.len() / ENTRY_BYTES || before.checked_add(count as u64).is_none() {
+    if count > left.len() / ENTRY_BYTES || before.checked_add(count as u64 + 1).is_none() {
         return Err(PeerBytesError::Pieces);
     }
     let mut entries = Vec::with_capacity(count);

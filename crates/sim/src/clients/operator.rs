@@ -161,8 +161,7 @@ impl World {
             _ => return,
         };
         if matches!(deed, Deed::Delete { .. }) {
-            let plan = self.topics.get_mut(topic);
-            (plan.is_ending, plan.may_be_over) = (true, true);
+            self.topics.note_end(topic);
         }
         if let Deed::Redrive { topic, count } = deed
             && count > 1

@@ -235,6 +235,7 @@ impl World {
                 return self.fail(format!("P11: a read failed on a disk that is whole: {reason}: {job:?}"));
             }
             self.tally.reach("a read met rot");
+            self.record_taken_back(&job);
         }
         self.tally.reach("read from disk");
         self.give(node, Input::ReadDone { ticket, result });

@@ -63,6 +63,8 @@ pub(crate) struct World {
     pub(crate) letters: BTreeMap<TopicIncarnation, TopicIncarnation>,
     /// The messages of dead letters that were made without their value, by place.
     pub(crate) lost_values: BTreeMap<(TopicIncarnation, u16, u64), String>,
+    /// Which message stood where, of all that were delivered.
+    pub(crate) delivered_from: BTreeMap<(TopicIncarnation, u16, u64), String>,
     /// Whether files are to become what they were.
     keeps_former: bool,
     /// Since when clients know of an incarnation.

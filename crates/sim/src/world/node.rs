@@ -1,6 +1,7 @@
 //! A node of the world: its disk and clock, which outlive it, and the process, which does not.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
 use mortarmq_node::drive::{JournalKeeper, Room, SegmentKeeper, Turns, Waiting};
@@ -42,6 +43,8 @@ pub(crate) struct Machine {
     pub(crate) is_full: bool,
     /// What rotted and may still matter.
     pub(crate) damages: Vec<Damage>,
+    /// Folders of files that rotted at any time.
+    pub(crate) rotten_dirs: BTreeSet<PathBuf>,
     /// The disk as it was some time before, if files are to become what they were.
     pub(crate) former: Option<MemoryDisk>,
 }

@@ -4,9 +4,12 @@
 //! What a start was refused for is put right, as from a copy of the disk, and the next start must find everything as it was:
 //! a refusal changes nothing.
 
+use std::borrow::Cow;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use mortarmq_history::{Operate, OperateKind, Outcome, Record};
+use mortarmq_node::ReadJob;
 use mortarmq_shard::MessagePlace;
 use mortarmq_storage::{Disk, MemoryDisk, ScrubStep};
 use mortarmq_types::TopicIncarnation;
@@ -15,6 +18,7 @@ use super::World;
 use super::event::Event;
 use super::faults::DATA_DIR;
 use crate::clients::value::{Held, read_value};
+use crate::history::path_name;
 use crate::plan::{Deed, FaultKind, Part, Way};
 
 /// Bytes that rotted.
@@ -53,10 +57,19 @@ impl World {
             Way::Old => machine.former.as_ref().and_then(|former| old(&disk, former, part, &files, place)),
         };
         let Some((path, harm)) = damage else { return };
+        let machine = &mut self.nodes[node];
+        let struck = Damage { kind, path, harm };
+        if machine.damages.iter().filter(|damage| damage.path == struck.path).count() >= STRUCK_MAX {
+            // One more could no longer be told from what is written there later.
+            struck.mend(&machine.disk);
+            return;
+        }
+        let path = &struck.path;
         self.trace.note(self.now_us, "rot", &[node as u64]);
         self.trace.explain(|| path.display().to_string());
         self.tally.fault(kind);
-        self.nodes[node].damages.push(Damage { kind, path, harm });
+        self.nodes[node].rotten_dirs.extend(struck.path.parent().map(Path::to_path_buf));
+        self.nodes[node].damages.push(struck);
     }
 
     /// Whether a node refuses to go on because of what rotted, and names it. What it names is put right then.
@@ -119,7 +132,11 @@ impl World {
         let records = read.unwrap_or_default();
         let record = records.first().and_then(|found| mortarmq_shard::record::open_record(&found.record).ok());
         let Some(known) = record.and_then(|record| read_value(&record)) else {
-            return self.fail(format!("a dead letter lost its value, and the world does not know which: {from:?}"));
+            let place = (from.topic, from.partition.get(), from.seq.get());
+            if self.delivered_where_it_rots(place).is_none() {
+                self.fail(format!("a dead letter lost its value, and the world does not know which: {from:?}"));
+            }
+            return;
         };
         self.tally.reach("dead letter without its value");
         // The message of a letter of a letter is known by the place where it died first.
@@ -127,9 +144,44 @@ impl World {
         self.lost_values.insert(place, known.message);
     }
 
+    /// What cannot be read is taken back from its member, who never saw it, and with it what was leased behind it in its key.
+    pub(super) fn record_taken_back(&mut self, job: &ReadJob) {
+        let ReadJob::Records { topic, .. } = *job else { return };
+        let (incarnation, groups) = match self.letters.get(&topic) {
+            Some(source) => (*source, vec![None]),
+            None => {
+                let Some(known) = self.topics.incarnation(topic) else { return };
+                (topic, (0..self.topics.get(known.topic).groups.len()).map(Some).collect())
+            }
+        };
+        for group in groups {
+            let Some(path) = path_name(&self.topics, incarnation, group) else { continue };
+            let record = Record::Operate(Operate {
+                client: None,
+                kind: OperateKind::Revoke,
+                path: Cow::Owned(path),
+                msg: None,
+                call: self.now_ns(),
+                ret: None,
+                outcome: Outcome::Unknown,
+                commit: None,
+                epoch: None,
+            });
+            self.histories.record(incarnation, &record);
+        }
+    }
+
     /// The message of a dead letter that was made without its value.
     pub(crate) fn lost_value(&self, letters: TopicIncarnation, known: &Held) -> Option<String> {
-        self.lost_values.get(&self.origin(letters, known)?).cloned()
+        let place = self.origin(letters, known)?;
+        self.lost_values.get(&place).or_else(|| self.delivered_where_it_rots(place)).cloned()
+    }
+
+    /// What was delivered from a place whose partition was struck by rot. A start makes letters again without the world looking
+    /// on; what died was delivered before.
+    fn delivered_where_it_rots(&self, place: (TopicIncarnation, u16, u64)) -> Option<&String> {
+        let dir = Path::new(DATA_DIR).join("topics").join(place.0.to_hex()).join(place.1.to_string());
+        self.nodes[0].rotten_dirs.contains(&dir).then(|| self.delivered_from.get(&place))?
     }
 
     /// Where the message of a dead letter died.
@@ -321,7 +373,7 @@ fn cut(disk: &MemoryDisk, files: &[PathBuf], place: u64, journal_step_bytes: Opt
     let length = place % good.len() as u64;
     if let Some(step_bytes) = journal_step_bytes
         && file + 1 == files.len()
-        && (length % step_bytes < SECTOR_BYTES)
+        && length.is_multiple_of(step_bytes)
     {
         // A newest file that ends where it once ended shows nothing of what followed: one node cannot tell.
         return None;
@@ -361,6 +413,7 @@ const NEWEST_BYTES: u64 = 4096;
 const AROUND_BYTES: u64 = 16;
 /// Bytes near by that may be others than when a bit rotted.
 const OTHERS_MAX: usize = 12;
-const SECTOR_BYTES: u64 = 512;
+/// A file is struck so often at a time: what was done to it must be told from what is written there meanwhile.
+const STRUCK_MAX: usize = 2;
 /// Read by the scrub at once, as in the server.
 const SCRUB_STEP_BYTES: u64 = 256 << 10;

@@ -1,6 +1,6 @@
 //! A run: the world is made of a plan, events happen, clients finish, and the end is judged.
 
-use std::collections::{BTreeMap, BinaryHeap};
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 
 use mortarmq_shard::Times;
 use mortarmq_storage::MemoryDisk;
@@ -63,6 +63,7 @@ impl World {
             last_message: 0,
             letters: BTreeMap::new(),
             lost_values: BTreeMap::new(),
+            delivered_from: BTreeMap::new(),
             keeps_former: plan.faults.iter().any(|fault| matches!(fault.kind, FaultKind::Rot { way: Way::Old, .. })),
             topic_since: BTreeMap::new(),
             not_before: BTreeMap::new(),
@@ -251,13 +252,18 @@ impl World {
         }
         if open.is_empty() && self.tally.operations < self.settings.operations {
             // A message is an operation at least of one who publishes it, one who gets it and one who settles it.
-            let each = (self.settings.operations - self.tally.operations) / 3 / self.producers.len() as u64 + 1;
+            let each = (self.settings.operations - self.tally.operations) / 3 / self.producers.len().max(1) as u64 + 1;
             (0..self.producers.len()).for_each(|number| self.publish(number, each, 0, Times::default(), false));
             self.drained_looks = 0;
         } else if open.is_empty() {
             self.drained_looks += 1;
             if self.drained_looks == 2 {
                 self.scrape_end();
+                let Some(process) = &self.nodes[0].process else { return };
+                let lost = self.topics.end_missing(|id| process.node.shard().state().topics.contains_key(&id));
+                if let Some(name) = lost {
+                    self.fail(format!("topic {name} is gone, and nobody deleted it"));
+                }
                 self.is_over = true;
                 return;
             }
@@ -336,6 +342,7 @@ fn machine(number: u64, plan: &Plan, chance: &mut Random) -> Machine {
         is_healed: false,
         is_full: false,
         damages: Vec::new(),
+        rotten_dirs: BTreeSet::new(),
         former: None,
     }
 }

@@ -125,10 +125,10 @@ pub enum CheckpointError {
         /// What the system said.
         source: io::Error,
     },
-    /// The disk does not give back what the checkpoint holds. Nothing was changed.
+    /// The disk does not give back what the checkpoint, or a file that it lists, holds. Nothing was changed.
     #[error("cannot read {} at offset {offset}", .path.display())]
     Unreadable {
-        /// The checkpoint.
+        /// The file.
         path: PathBuf,
         /// Where the piece begins that was asked for.
         offset: u64,
@@ -141,20 +141,20 @@ pub enum CheckpointError {
         /// The file that could not be made or grow.
         path: PathBuf,
     },
-    /// A checkpoint whose bytes are not what was written. Nothing was changed (failure rule 3, P11).
+    /// A checkpoint, or a file that it lists, whose bytes are not what was written. Nothing was changed (failure rule 3, P11).
     #[error("{} is damaged at offset {offset}: {what}", .path.display())]
     Damaged {
-        /// The checkpoint.
+        /// The file.
         path: PathBuf,
         /// Where the damaged piece begins.
         offset: u64,
         /// What is wrong there.
         what: &'static str,
     },
-    /// A sound checkpoint in a format this build does not know (P11).
+    /// A sound checkpoint, or file that it lists, in a format this build does not know (P11).
     #[error("{} has version {found}; this build reads version {supported}", .path.display())]
     UnknownVersion {
-        /// The checkpoint.
+        /// The file.
         path: PathBuf,
         /// The version found.
         found: u16,

@@ -92,8 +92,15 @@ impl Image {
         bytes.start.max(self.unreadable.start) < bytes.end.min(self.unreadable.end)
     }
 
-    /// Flips bits of a byte, and says whether the file has it.
+    /// Flips bits of a byte, synced or not, and says whether the file has it.
     pub(super) fn flip(&mut self, offset: usize, bits: u8) -> bool {
+        for change in &mut self.pending {
+            if let Change::Write { offset: first, bytes } = change
+                && let Some(byte) = offset.checked_sub(*first).and_then(|place| bytes.get_mut(place))
+            {
+                *byte ^= bits;
+            }
+        }
         for bytes in [&mut self.synced, &mut self.current] {
             if offset < bytes.len() {
                 Arc::make_mut(bytes)[offset] ^= bits;

@@ -223,6 +223,12 @@ impl<'a> Replay<'a> {
 
     /// The last file has no valid header. That is an interrupted roll-over if nothing was ever written behind it.
     fn unfinished_file(&mut self, mut window: Window, path: &Path) -> Result<(), JournalError> {
+        let block = window.read(0, BLOCK_BYTES).map_err(JournalError::unreadable(path, 0))?;
+        let is_begun = block.iter().any(|byte| *byte != 0);
+        if is_begun && window.file_bytes() < BLOCK_BYTES as u64 {
+            // A header is written over zeros that were synced: the file was longer once.
+            return Err(JournalError::rotten(path, window.file_bytes(), "the file was cut short"));
+        }
         // Seen from the generation before, what this use of the file wrote is foreign.
         let generation = self.current.as_ref().map_or(0, |file| file.header.generation);
         let generations = Generations { present: generation, reused: generation.saturating_sub(1) };
@@ -253,6 +259,7 @@ impl<'a> Replay<'a> {
         if batches_end < header.zero_step_bytes.min(header.file_bytes) {
             return Err(JournalError::rotten(path, window.file_bytes(), "the file was cut short"));
         }
+        check_partial_step(&mut window, path, batches_end)?;
         let (mut last_valid, mut end, mut newest_index) = (0, begin, 0);
         let tail = loop {
             let place = Place {
@@ -336,6 +343,20 @@ struct Found {
     batch: JournalBatch,
     disk_bytes: u64,
     hash: u64,
+}
+
+/// A step is filled with zeros and synced before anything is written there, so what stands in a part of one was in a longer
+/// file once.
+fn check_partial_step(window: &mut Window, path: &Path, batches_end: u64) -> Result<(), JournalError> {
+    let mut offset = batches_end;
+    while offset < window.sectors_end() {
+        let sector = window.read(offset, SECTOR_BYTES).map_err(JournalError::unreadable(path, offset))?;
+        if sector.iter().any(|byte| *byte != 0) {
+            return Err(JournalError::rotten(path, window.file_bytes(), "the file was cut short"));
+        }
+        offset += SECTOR_BYTES as u64;
+    }
+    Ok(())
 }
 
 /// The batch at a place, if all of it is as it was written.

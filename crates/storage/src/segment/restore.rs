@@ -8,7 +8,7 @@ use mortarmq_types::{Mutant, Seq};
 
 use super::SegmentWriter;
 use super::files::{Key, SegmentExtent, View};
-use super::layout::{FILE_HEADER_BYTES, FileIdentity, INDEX_ENTRY_BYTES, Kind};
+use super::layout::{FILE_HEADER_BYTES, FileIdentity, HeaderCheck, INDEX_ENTRY_BYTES, Kind, VERSION};
 use super::remove::remove_unlisted;
 use super::writer::PartitionTail;
 use crate::checkpoint::{CheckpointError, CheckpointFile, CheckpointFiles};
@@ -19,13 +19,14 @@ impl SegmentWriter {
     /// Starts from a checkpoint: every file it lists is cut to its listed length, every other file is removed, and
     /// appends go on behind what is listed. The replay of the journal from there on writes the rest anew.
     ///
-    /// What the files hold is not read: a reader finds damage where it is, and names it.
+    /// What the files hold is not read, but for the header of one that is cut: a reader finds damage where it is, and names it.
     ///
     /// # Durability
     /// None, and none is needed: until the next checkpoint a crash leads back to this one, which allows for files that
     /// are longer than listed and for files that it does not list.
     /// # Errors
-    /// [`CheckpointError::Rotten`] if a listed file is shorter than listed or missing, and
+    /// [`CheckpointError::Rotten`] if a listed file is shorter than listed or missing, [`CheckpointError::Damaged`] or
+    /// [`CheckpointError::UnknownVersion`] if one that is to be cut has another header, and
     /// [`CheckpointError::JournalMissing`] if there is no journal to go on from: nothing was changed.
     /// # Source
     /// DESIGN "Checkpoint"; failure rules 3 and 4.
@@ -46,6 +47,8 @@ impl SegmentWriter {
                 return Err(CheckpointError::Rotten { path, found_bytes: found, expected_bytes: file.bytes });
             }
             if found > Some(file.bytes) && !Mutant::SegmentNotTruncated.is_on() {
+                // It is about to be changed: by then it must be known that it will not be refused.
+                self.check_header(&file.path, &path)?;
                 longer.push((path.clone(), file.bytes));
             }
             listed.insert(path);
@@ -68,6 +71,22 @@ impl SegmentWriter {
         }
         self.poisoned = false;
         Ok(())
+    }
+
+    fn check_header(&self, relative: &str, path: &Path) -> Result<(), CheckpointError> {
+        let identity = FileIdentity::of_relative_path(relative).expect("the list was checked when it was made");
+        let file = self.shared.disk.open_to_read(path).map_err(CheckpointError::io("open", path))?;
+        let mut header = [0; FILE_HEADER_BYTES];
+        let unreadable = |source| CheckpointError::Unreadable { path: path.to_path_buf(), offset: 0, source };
+        file.read_exact_at(&mut header, 0).map_err(unreadable)?;
+        match identity.check(&header) {
+            HeaderCheck::Good => Ok(()),
+            HeaderCheck::Damaged(what) => Err(CheckpointError::Damaged { path: path.to_path_buf(), offset: 0, what }),
+            HeaderCheck::UnknownVersion(found) => {
+                let path = path.to_path_buf();
+                Err(CheckpointError::UnknownVersion { path, found, supported: VERSION })
+            }
+        }
     }
 
     /// The length of a file; none if it is not there.

@@ -88,6 +88,7 @@ fn p11_what_fits_its_checksum_is_looked_at_all_the_same() {
     assert_eq!(forged(92, &u32::MAX.to_be_bytes()), Err(PeerBytesError::Pieces), "no room is made for them");
     assert_eq!(forged(92, &1_u32.to_be_bytes()), Err(PeerBytesError::Pieces), "something is left over");
     assert_eq!(forged(48, &u64::MAX.to_be_bytes()), Err(PeerBytesError::Pieces), "log indexes would wrap");
+    assert_eq!(forged(48, &(u64::MAX - 2).to_be_bytes()), Err(PeerBytesError::Pieces), "the last would be the highest");
     assert!(matches!(forged(16, &[0; 8]), Err(PeerBytesError::Refused(_))), "nobody says it");
     assert!(matches!(forged(96, &[0; 8]), Err(PeerBytesError::Refused(_))), "an entry of term 0");
 }

@@ -97,7 +97,8 @@ impl World {
         let consumer = &self.consumers[number];
         let (Some(group), Some(member)) = (consumer.group, consumer.member) else { return };
         let topic = self.topics.get(consumer.topic);
-        if topic.current != Some(member.topic) || topic.may_be_over {
+        let may_be_over = self.topics.incarnation(member.topic).is_none_or(|known| known.may_end);
+        if topic.current != Some(member.topic) || may_be_over {
             return;
         }
         let end_ns = consumer.heard_ns + topic.groups[group].session_ms * 1_000_000;

@@ -25,6 +25,8 @@ impl World {
             known.hash = hash_of(&value_of(message.parse().unwrap_or(0)));
             known.message = message;
         }
+        let place = (delivery.topic, delivery.partition.get(), delivery.seq.get());
+        self.delivered_from.insert(place, known.message.clone());
         let id = delivery.delivery_id.get();
         let life = self.era();
         let consumer = &mut self.consumers[number];

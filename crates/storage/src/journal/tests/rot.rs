@@ -46,6 +46,16 @@ fn rule_3_a_flipped_bit_in_any_byte_is_rotten_with_file_and_offset() {
 }
 
 #[test]
+fn rule_3_a_newest_file_that_ends_within_its_header_is_rotten() {
+    for length in [1, 100, 512, 3210, 4095] {
+        let (_, disk) = two_files();
+        disk.open(&path(2)).expect("it is there").set_len(length).expect("no crash");
+        let (found, offset, what) = rotten(recover(&disk));
+        assert_eq!((found, offset), (path(2), length), "{what}");
+    }
+}
+
+#[test]
 fn rule_3_a_lost_batch_is_rotten_when_anything_follows_it() {
     for (position, (file, from, to)) in PLACES.into_iter().enumerate().skip(1).take(3) {
         let (_, disk) = two_files();
