@@ -103,8 +103,6 @@ mutants! {
     MembersLostOnFailover = "members-lost-on-failover";
     /// A new leader lets cluster time jump, so that leases end early (P5).
     LeaseShortenedOnFailover = "lease-shortened-on-failover";
-    /// What waited for a read is sent though its lease has ended meanwhile (P5, P8).
-    EndedLeaseSent = "ended-lease-sent";
     /// A leader answers a question without asking a majority whether it still leads (P10).
     ReadWithoutIndex = "read-without-index";
 }

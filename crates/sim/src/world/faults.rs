@@ -300,6 +300,7 @@ impl World {
             reads: std::collections::BTreeMap::new(),
             stopping: None,
             is_loop_over: false,
+            turn_began_at: position.commit_index,
             checked_at: position.commit_index,
             was_ready: false,
             led: false,

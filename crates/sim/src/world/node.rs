@@ -99,6 +99,8 @@ pub(crate) struct Process {
     pub(crate) stopping: Option<Stopping>,
     /// Whether the loop has ended and only the threads behind it go on.
     pub(crate) is_loop_over: bool,
+    /// Commands applied when the last turn began.
+    pub(crate) turn_began_at: CommitIndex,
     /// Commands applied when everything was last checked.
     pub(crate) checked_at: CommitIndex,
     pub(crate) was_ready: bool,

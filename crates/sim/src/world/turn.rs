@@ -53,6 +53,7 @@ impl World {
             return self.turn_by(node, until_us);
         }
         process.turn_at_us = None;
+        process.turn_began_at = process.node.position().commit_index;
         self.samples.note(self.now_us, process.node.position().commit_index);
         for _ in 0..EVENTS_PER_TURN {
             let Some(input) = self.nodes[node].process.as_mut().and_then(|process| process.inbox.pop_front()) else {
@@ -179,6 +180,7 @@ impl World {
                 }
                 Output::Deliveries { connection, subscription, .. } => {
                     self.note_told(node, &output);
+                    self.expect_live(node, &output);
                     if let Some(Output::Deliveries { messages, .. }) = self.hand_over(connection, output)
                         && let Some(process) = &mut self.nodes[node].process
                     {
