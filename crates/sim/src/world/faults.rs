@@ -70,18 +70,7 @@ impl World {
                 self.fault_began(node, "clock", self.now_us);
             }
             FaultKind::Stop { down_ms } => self.stop(node, kind, down_ms),
-            FaultKind::Cut { shape, ms, flap_ms } => {
-                if self.has_peers() {
-                    self.tally.fault(kind);
-                    self.cut_links(node, shape, ms, flap_ms);
-                }
-            }
-            FaultKind::HandOver => {
-                if self.has_peers() {
-                    self.tally.fault(kind);
-                    self.give(node, Input::HandOver);
-                }
-            }
+            FaultKind::Cut { .. } | FaultKind::HandOver => self.strike_cluster(node, kind),
             // What rots on one of several is to be repaired by the others, which they cannot do yet.
             FaultKind::Rot { .. } if self.has_peers() => {}
             FaultKind::Rot { part, way, down_ms, .. } => {
@@ -100,6 +89,18 @@ impl World {
         }
         self.trace.note(self.now_us, "fault", &[node as u64]);
         self.trace.explain(|| format!("{kind:?}"));
+    }
+
+    /// What only one of several nodes can meet.
+    fn strike_cluster(&mut self, node: usize, kind: FaultKind) {
+        if !self.has_peers() {
+            return;
+        }
+        self.tally.fault(kind);
+        match kind {
+            FaultKind::Cut { shape, ms, flap_ms } => self.cut_links(node, shape, ms, flap_ms),
+            _ => self.give(node, Input::HandOver),
+        }
     }
 
     /// A fault that lasted is over.
