@@ -67,7 +67,7 @@ pub(super) const VERSION: u16 = 1;
 /// A membership must fit into the file header.
 pub(super) const MAX_MEMBERSHIP_BYTES: usize = BLOCK_BYTES / SECTOR_BYTES * SECTOR_PAYLOAD_BYTES - FILE_HEADER_BYTES;
 
-pub(super) const MARK_BYTES: usize = 24;
+const MARK_BYTES: usize = 24;
 const SECTOR_PAYLOAD_BYTES: usize = SECTOR_BYTES - MARK_BYTES;
 const FILE_HEADER_BYTES: usize = 92;
 const BATCH_HEADER_BYTES: usize = 120;
@@ -188,20 +188,14 @@ fn mark_bytes(generation: u64, batch: u64, sector: u32) -> [u8; MARK_BYTES] {
 }
 
 /// Whether the sector at `offset` may be what a write of the batch at `place` left that ended within it: it begins as that
-/// batch's does there, and goes on with what stood there before. Or what a start left that could not fill it with zeros to its end:
-/// it begins with some of them, over such a sector or over one of an older generation.
+/// batch's does there, and goes on with what stood there before.
 pub(super) fn is_begun(sector: &[u8], place: &Place, offset: u64) -> bool {
     // Files are at most 2^40 bytes (MAX_FILE_BYTES), so a sector's number fits.
     let number = (offset / SECTOR_BYTES as u64) as u32;
     let mark = mark_bytes(place.generations.present, place.batch, number);
-    let cleared = sector[..MARK_BYTES].iter().take_while(|byte| **byte == 0).count();
-    let rest = mark.iter().zip(sector).skip(cleared);
-    let written = cleared + rest.take_while(|(expected, found)| expected == found).count();
-    if place.generations.reused > 0 {
-        return written > 0;
-    }
-    let is_as_before = sector[written..].iter().all(|byte| *byte == 0);
-    cleared < MARK_BYTES && (written == MARK_BYTES || (written > 0 && is_as_before))
+    let written = mark.iter().zip(sector).take_while(|(expected, found)| expected == found).count();
+    let is_as_before = place.generations.reused > 0 || sector[written..].iter().all(|byte| *byte == 0);
+    written == MARK_BYTES || (written > 0 && is_as_before)
 }
 
 /// The payload of an image, marks taken out.

@@ -331,11 +331,6 @@ impl<'a> Replay<'a> {
         // Both are written again even if they read back well: if a sync of an earlier process failed, the system holds
         // these bytes for clean and would sync nothing. Zeroing all that follows is also what cuts a torn batch.
         file.file.write_all_at(&last, last_valid).map_err(JournalError::io("write", &path))?;
-        if matches!(tail, Tail::Torn { .. }) {
-            // Its first sector goes last: as long as that is there it says, or its absence, what the others are.
-            file.zero(file.position + SECTOR_BYTES as u64, window.file_bytes())?;
-            file.file.sync_data().map_err(JournalError::io("sync", &path))?;
-        }
         file.zero(file.position, window.file_bytes())?;
         file.file.sync_data().map_err(JournalError::io("sync", &path))?;
         self.disk.sync_dir(dir).map_err(JournalError::io("sync", dir))?;

@@ -5,18 +5,18 @@
 //! nothing valid of this generation follows, and at least one of its sectors shows an older generation or zero: then a
 //! write never arrived, so the batch was never acknowledged. Anything else is *rotten* and is never cut.
 //!
-//! A device writes a sector whole or not at all, but a write call may end within one, and the process then ends; a start may
-//! end as well while it fills what is torn with zeros. So a first sector that makes no sense is torn too if another of the
-//! batch's first block is unwritten. A batch that was acknowledged has all eight, so damage to one sector is never taken for
-//! that. A write that ends within the last sector of a batch leaves none that shows an older generation: that cannot be told
-//! from damage, and is refused (`docs/decisions/011-a-write-that-ends-within-a-sector.md`).
+//! A device writes a sector whole or not at all, but a write call may end within one, and the process then ends. So a
+//! first sector that begins as it should and makes no sense is torn too if no other sector of the batch arrived. A batch
+//! that was acknowledged has at least seven more, so damage to one sector is never taken for that. A write that ends within
+//! the last sector of a batch leaves none that shows an older generation: that cannot be told from damage, and is refused
+//! (`docs/decisions/011-a-write-that-ends-within-a-sector.md`).
 
 use std::path::Path;
 
 use mortarmq_types::Mutant;
 
 use super::JournalError;
-use super::layout::{BLOCK_BYTES, BatchHeader, MARK_BYTES, Mark, Parsed, Place, VERSION, is_begun};
+use super::layout::{BLOCK_BYTES, BatchHeader, Mark, Parsed, Place, VERSION, is_begun};
 use crate::disk::{SECTOR_BYTES, Window};
 
 /// How a file's batches end.
@@ -58,10 +58,10 @@ fn judge_strictly(
 ) -> Result<Tail, JournalError> {
     let rotten = |offset, what: String| Err(JournalError::rotten(path, offset, what));
     let claimed_end = match first_sector(window, path, place)? {
-        First::Damaged(what) => {
-            let end = if is_last_file { end_without_a_sector(window, path, place)? } else { None };
-            return end.map_or_else(|| rotten(place.offset, what), |end| Ok(Tail::Torn { end }));
+        First::Damaged(_) if is_last_file && is_only_begun(window, path, place)? => {
+            return Ok(Tail::Torn { end: place.offset + BLOCK_BYTES as u64 });
         }
+        First::Damaged(what) => return rotten(place.offset, what),
         First::Whole { end } if end > batches_end => {
             return rotten(place.offset, format!("the file ends inside batch {}", place.batch));
         }
@@ -118,34 +118,21 @@ enum First {
     Damaged(String),
 }
 
-/// How far a batch reaches that never arrived as a whole: its first sector was begun, or begun to be cleared, of its first block a
-/// sector is unwritten, and behind it nothing stands but more of it. None if it may be anything else.
-fn end_without_a_sector(window: &mut Window, path: &Path, place: &Place) -> Result<Option<u64>, JournalError> {
+/// Whether a write may have ended within the first sector of the batch at `place`: none behind it was ever written.
+fn is_only_begun(window: &mut Window, path: &Path, place: &Place) -> Result<bool, JournalError> {
     let first = window.read(place.offset, SECTOR_BYTES).map_err(JournalError::unreadable(path, place.offset))?;
-    let is_cleared = place.generations.reused == 0 && first.starts_with(&[0; MARK_BYTES]);
-    if !is_cleared && !is_begun(first, place, place.offset) {
-        return Ok(None);
+    if !is_begun(first, place, place.offset) {
+        return Ok(false);
     }
-    let block_end = place.offset + BLOCK_BYTES as u64;
-    let (mut lacks_sector, mut end) = (false, block_end);
     let mut offset = place.offset + SECTOR_BYTES as u64;
     while offset < window.sectors_end() {
         let sector = window.read(offset, SECTOR_BYTES).map_err(JournalError::unreadable(path, offset))?;
-        let is_own = match Mark::of(sector, place.generations, offset) {
-            Mark::Zero | Mark::Older => {
-                lacks_sector |= offset < block_end;
-                false
-            }
-            Mark::Batch(batch) if batch == place.batch => true,
-            Mark::Foreign if is_begun(sector, place, offset) => true,
-            Mark::Batch(_) | Mark::Foreign => return Ok(None),
-        };
-        offset += SECTOR_BYTES as u64;
-        if is_own {
-            end = end.max(offset.next_multiple_of(BLOCK_BYTES as u64));
+        match Mark::of(sector, place.generations, offset) {
+            Mark::Zero | Mark::Older => offset += SECTOR_BYTES as u64,
+            Mark::Batch(_) | Mark::Foreign => return Ok(false),
         }
     }
-    Ok(lacks_sector.then_some(end))
+    Ok(true)
 }
 
 /// What the batch at `place` says of itself.

@@ -90,35 +90,6 @@ fn rule_3_a_write_that_ends_within_its_first_sector_is_torn_also_over_an_older_g
     }
 }
 
-/// Goal: a start that could not cut a torn batch to its end leaves nothing that the next one refuses. Method: the write ends at one
-/// byte, and then each operation of the recovery at another.
-#[test]
-fn rule_3_a_cut_that_ends_within_a_sector_is_made_again() {
-    let mut cut_short = 0;
-    for is_reused in [false, true] {
-        for (written, cleared) in [10, 23, 24, 300, 1500]
-            .into_iter()
-            .flat_map(|written| (1..=26).chain(505..=540).map(move |cleared| (written, cleared)))
-        {
-            let (disk, mut journal, number) = two_batches(is_reused);
-            disk.short_write_at(disk.operations() + 1, written);
-            journal.append(&batch(number, &[4000])).expect_err("a write failed");
-            let torn = disk.after_process_kill();
-            for operation in 1..=4 {
-                let disk = torn.after_process_kill();
-                disk.short_write_at(disk.operations() + operation, cleared);
-                cut_short += u64::from(recover_covered(&disk).is_err());
-                for disk in [disk.after_process_kill(), disk.after_power_loss(written as u64)] {
-                    let story = format!("reused {is_reused}, {written} bytes, {cleared} of operation {operation}");
-                    let (_, _, found) = recover_covered(&disk).unwrap_or_else(|error| panic!("{story}: {error}"));
-                    assert_eq!(found.len(), 2, "{story}");
-                }
-            }
-        }
-    }
-    assert!(cut_short > 100, "{cut_short}");
-}
-
 /// A journal with two batches, and the number of the next; if the file is reused, where that begins an older one did.
 fn two_batches(is_reused: bool) -> (MemoryDisk, Journal, u64) {
     if !is_reused {
