@@ -156,6 +156,14 @@ impl<'a> Pair<'a> {
         }
     }
 
+    /// Whether an earlier settle than this, of which the answer may be lost, may have said the same before something.
+    pub(crate) fn may_have_been_said(&self, settle: &Settle, before: &Span) -> bool {
+        let is_same = |said: &Settle| said.kind == settle.kind && said.delivery_id == settle.delivery_id;
+        self.settles
+            .iter()
+            .any(|said| said.at != settle.at && is_same(said) && said.may_hold() && said.span.may_precede(before))
+    }
+
     /// The settles that name a delivery. One without an id names every delivery called before it was answered.
     pub(crate) fn settles_of<'b>(&'b self, delivery: &'b Delivery) -> impl Iterator<Item = &'a Settle> + 'b {
         self.settles.iter().copied().filter(move |settle| names(settle, delivery))

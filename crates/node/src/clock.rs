@@ -79,6 +79,11 @@ impl ClusterClock {
         stalled_ms
     }
 
+    /// When the loop turned last.
+    pub(crate) const fn last_turn(&self) -> MonotonicTime {
+        self.last_turn
+    }
+
     /// Notes how long the journal took for a batch. Turns that were too long meanwhile may be counted twice: a stamp's
     /// gap ends at the stamp before (invariant 2), and what is too much lengthens leases and never shortens them.
     pub(crate) fn journal_took(&mut self, took_ms: u64) {

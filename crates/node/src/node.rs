@@ -79,7 +79,6 @@ pub struct Node {
     /// When the write that is under way was begun.
     journal_since: MonotonicTime,
     next_raft_tick: MonotonicTime,
-    pub(crate) last_turn: MonotonicTime,
     pub(crate) last_ticket: u64,
     pub(crate) written_ticket: u64,
     pub(crate) unwritten: VecDeque<(u64, u64)>,
@@ -163,7 +162,6 @@ impl Node {
             journal_queue,
             journal_since: MonotonicTime::ZERO,
             next_raft_tick: MonotonicTime::ZERO,
-            last_turn: MonotonicTime::ZERO,
             last_ticket: 0,
             written_ticket: 0,
             unwritten: VecDeque::new(),
@@ -361,7 +359,6 @@ impl Node {
 
     /// Notes that the loop turned; a turn that took too long excuses everybody who could not be heard.
     pub(crate) fn turn(&mut self, now: Now) {
-        self.last_turn = now.monotonic;
         let stalled_ms = self.clock.turn(now.monotonic, self.is_halted(now.monotonic));
         if stalled_ms > 0 {
             self.sessions.excuse(stalled_ms);

@@ -97,7 +97,7 @@ impl Node {
         if !self.leads {
             return if self.office.leader.is_some() { 0 } else { 2 };
         }
-        if !self.has_majority() || self.is_halted(self.last_turn) {
+        if !self.has_majority() || self.is_halted(self.clock.last_turn()) {
             return 2;
         }
         let lags = |follower: &Follower| follower.lag_bytes.is_none_or(|bytes| bytes > self.config.peer_lag_bytes);

@@ -1,5 +1,5 @@
 //! What [`Mutant::DedupBeforeCommit`] does: retries are looked up in the state that the proposed batches will make, so a retry
-//! of what is under way is told that it is stored. Nothing of it is in a build without planted bugs.
+//! of what is under way is told that it is stored. Nobody calls it in a build without planted bugs.
 //!
 //! [`Mutant::DedupBeforeCommit`]: mortarmq_types::Mutant::DedupBeforeCommit
 

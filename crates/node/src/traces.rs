@@ -72,27 +72,22 @@ fn stored_event(stored: &Stored) -> TraceEvent {
         Ok(record) => format!("producer {:016x} number {}", record.producer_id.get(), record.producer_seq),
         Err(error) => format!("unreadable: {error}"),
     };
-    TraceEvent {
-        time_ms: stored.published_at.get(),
-        commit_index: stored.position.commit_index.get(),
-        path: "-".to_owned(),
-        stage: "stored",
-        delivery_id: None,
-        attempt: None,
-        member: None,
-        cause: None,
-        detail,
-    }
+    let (time_ms, commit_index) = (stored.published_at.get(), stored.position.commit_index.get());
+    TraceEvent { time_ms, commit_index, ..stored_somehow(detail) }
 }
 
 /// Retention has passed a message, and its record is gone.
 fn gone_event(kept_from: Seq) -> TraceEvent {
     let text = "its record is gone: retention keeps this partition from sequence";
-    TraceEvent { detail: format!("{text} {kept_from} on"), ..unreadable_event("") }
+    stored_somehow(format!("{text} {kept_from} on"))
+}
+
+fn unreadable_event(reason: &str) -> TraceEvent {
+    stored_somehow(format!("unreadable: {reason}"))
 }
 
 /// That a message was stored is known; when, and by whom, stands in the record.
-fn unreadable_event(reason: &str) -> TraceEvent {
+fn stored_somehow(detail: String) -> TraceEvent {
     TraceEvent {
         time_ms: 0,
         commit_index: 0,
@@ -102,7 +97,7 @@ fn unreadable_event(reason: &str) -> TraceEvent {
         attempt: None,
         member: None,
         cause: None,
-        detail: format!("unreadable: {reason}"),
+        detail,
     }
 }
 

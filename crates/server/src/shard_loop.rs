@@ -110,16 +110,16 @@ impl ShardLoop {
 
     /// How long nothing needs to be done, and what is worth to be woken for.
     fn rest(&self) -> (Duration, Sleep) {
-        let patience = Duration::from_millis(self.turns.patience_ms(&self.node, self.clock.now().monotonic));
+        let patience = || Duration::from_millis(self.turns.patience_ms(&self.node, self.clock.now().monotonic));
         if self.turns.is_journal_busy() {
             // What is asked meanwhile joins the batch behind the one that is being written. A write that takes long, as on a
             // full disk, may take hours: looking every millisecond for what has come is then worth no more than being woken.
             let is_soon_over = self.journal_since.elapsed() < WRITE_SOON_OVER;
-            return (patience, if is_soon_over { Sleep::Writing } else { Sleep::Light });
+            return (patience(), if is_soon_over { Sleep::Writing } else { Sleep::Light });
         }
         match self.turns.missing(&self.node) {
             publishers @ 1.. => (self.turns.gathering(self.begun.elapsed()), Sleep::Gathering { publishers }),
-            0 => (patience, Sleep::Light),
+            0 => (patience(), Sleep::Light),
         }
     }
 

@@ -145,15 +145,7 @@ fn overtaken_event(earlier: &Member<'_, '_>, later: &Member<'_, '_>, delivery: &
 /// Whether a settle may say again what was said before the delivery of a later message, and changed nothing. Retention may have
 /// dropped the message when its delivery had ended by that.
 fn may_repeat(pair: &Pair<'_>, event: &Settle, delivery: &Delivery) -> bool {
-    is_end(event)
-        && pair.settles.iter().any(|settle| {
-            settle.at != event.at
-                && is_end(settle)
-                && settle.may_hold()
-                && settle.kind == event.kind
-                && settle.delivery_id == event.delivery_id
-                && settle.span.may_precede(&delivery.span)
-        })
+    is_end(event) && pair.may_have_been_said(event, &delivery.span)
 }
 
 /// By sequence in one partition; without, by publishes of which one is certainly before the other.

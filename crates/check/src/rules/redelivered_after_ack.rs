@@ -88,8 +88,5 @@ fn is_perhaps_brought_back(pair: &Pair<'_>, ack: &Settle, delivery: &Delivery) -
 /// Whether something may come after what an ack says: after the ack, or after an earlier one of the same delivery whose answer
 /// nobody heard. The second is answered ok again, whatever happened since.
 fn may_come_after(pair: &Pair<'_>, ack: &Settle, span: &Span) -> bool {
-    let is_same =
-        |said: &Settle| said.at != ack.at && said.delivery_id.is_some() && said.delivery_id == ack.delivery_id;
-    ack.span.may_precede(span)
-        || pair.settles.iter().any(|said| is_same(said) && said.may_ack() && said.span.may_precede(span))
+    ack.span.may_precede(span) || (ack.delivery_id.is_some() && pair.may_have_been_said(ack, span))
 }

@@ -125,10 +125,10 @@ pub enum CheckpointError {
         /// What the system said.
         source: io::Error,
     },
-    /// The disk does not give back what the checkpoint, or a file that it lists, holds. Nothing was changed.
+    /// The disk does not give back what the checkpoint holds. Nothing was changed.
     #[error("cannot read {} at offset {offset}", .path.display())]
     Unreadable {
-        /// The file.
+        /// The checkpoint.
         path: PathBuf,
         /// Where the piece begins that was asked for.
         offset: u64,
@@ -141,20 +141,20 @@ pub enum CheckpointError {
         /// The file that could not be made or grow.
         path: PathBuf,
     },
-    /// A checkpoint, or a file that it lists, whose bytes are not what was written. Nothing was changed (failure rule 3, P11).
+    /// A checkpoint whose bytes are not what was written. Nothing was changed (failure rule 3, P11).
     #[error("{} is damaged at offset {offset}: {what}", .path.display())]
     Damaged {
-        /// The file.
+        /// The checkpoint.
         path: PathBuf,
         /// Where the damaged piece begins.
         offset: u64,
         /// What is wrong there.
         what: &'static str,
     },
-    /// A sound checkpoint, or file that it lists, in a format this build does not know (P11).
+    /// A sound checkpoint in a format this build does not know (P11).
     #[error("{} has version {found}; this build reads version {supported}", .path.display())]
     UnknownVersion {
-        /// The file.
+        /// The checkpoint.
         path: PathBuf,
         /// The version found.
         found: u16,
@@ -188,8 +188,8 @@ pub enum CheckpointError {
     /// What waited could not be written to its segment, index or ledger file.
     #[error("a checkpoint begins with what waits to be written")]
     Flush(#[source] FlushError),
-    /// A file to be synced is not what it was.
-    #[error("a file to be synced cannot be opened again")]
+    /// A file that it lists is not what it was, and was left as it is.
+    #[error("a file of the checkpoint cannot be opened again")]
     Reopen(#[source] ReadError),
     /// More bytes than the layout can hold.
     #[error("{what} of {bytes} bytes is over the limit of {limit}")]

@@ -8,7 +8,7 @@ use mortarmq_types::{Mutant, Seq};
 
 use super::SegmentWriter;
 use super::files::{Key, SegmentExtent, View};
-use super::layout::{FILE_HEADER_BYTES, FileIdentity, HeaderCheck, INDEX_ENTRY_BYTES, Kind, VERSION};
+use super::layout::{FILE_HEADER_BYTES, FileIdentity, INDEX_ENTRY_BYTES, Kind};
 use super::remove::remove_unlisted;
 use super::writer::PartitionTail;
 use crate::checkpoint::{CheckpointError, CheckpointFile, CheckpointFiles};
@@ -25,8 +25,8 @@ impl SegmentWriter {
     /// None, and none is needed: until the next checkpoint a crash leads back to this one, which allows for files that
     /// are longer than listed and for files that it does not list.
     /// # Errors
-    /// [`CheckpointError::Rotten`] if a listed file is shorter than listed or missing, [`CheckpointError::Damaged`] or
-    /// [`CheckpointError::UnknownVersion`] if one that is to be cut has another header, and
+    /// [`CheckpointError::Rotten`] if a listed file is shorter than listed or missing, [`CheckpointError::Reopen`] if one that
+    /// is to be cut has another header, and
     /// [`CheckpointError::JournalMissing`] if there is no journal to go on from: nothing was changed.
     /// # Source
     /// DESIGN "Checkpoint"; failure rules 3 and 4.
@@ -48,21 +48,21 @@ impl SegmentWriter {
             }
             if found > Some(file.bytes) && !Mutant::SegmentNotTruncated.is_on() {
                 // It is about to be changed: by then it must be known that it will not be refused.
-                self.check_header(&file.path, &path)?;
-                longer.push((path.clone(), file.bytes));
+                let identity = FileIdentity::of_relative_path(&file.path).expect(CHECKED);
+                let open = self.shared.open(identity).map_err(CheckpointError::Reopen)?;
+                longer.push((open, path.clone(), file.bytes));
             }
             listed.insert(path);
         }
         // Poisoned until all is in place: half a restore is neither the checkpoint nor what was there.
         self.poisoned = true;
         self.forget_all();
-        for (path, bytes) in longer {
-            let file = disk.open(&path).map_err(CheckpointError::io("open", &path))?;
+        for (file, path, bytes) in longer {
             file.set_len(bytes).map_err(CheckpointError::io("cut", &path))?;
         }
         remove_unlisted(&*disk, &topics, &|path| listed.contains(path))?;
         for file in files.list() {
-            let identity = FileIdentity::of_relative_path(&file.path).expect("the list was checked when it was made");
+            let identity = FileIdentity::of_relative_path(&file.path).expect(CHECKED);
             self.written.restored(identity, file.bytes, file.crc);
         }
         for (key, view) in files.views() {
@@ -71,22 +71,6 @@ impl SegmentWriter {
         }
         self.poisoned = false;
         Ok(())
-    }
-
-    fn check_header(&self, relative: &str, path: &Path) -> Result<(), CheckpointError> {
-        let identity = FileIdentity::of_relative_path(relative).expect("the list was checked when it was made");
-        let file = self.shared.disk.open_to_read(path).map_err(CheckpointError::io("open", path))?;
-        let mut header = [0; FILE_HEADER_BYTES];
-        let unreadable = |source| CheckpointError::Unreadable { path: path.to_path_buf(), offset: 0, source };
-        file.read_exact_at(&mut header, 0).map_err(unreadable)?;
-        match identity.check(&header) {
-            HeaderCheck::Good => Ok(()),
-            HeaderCheck::Damaged(what) => Err(CheckpointError::Damaged { path: path.to_path_buf(), offset: 0, what }),
-            HeaderCheck::UnknownVersion(found) => {
-                let path = path.to_path_buf();
-                Err(CheckpointError::UnknownVersion { path, found, supported: VERSION })
-            }
-        }
     }
 
     /// The length of a file; none if it is not there.
@@ -100,6 +84,9 @@ impl SegmentWriter {
         file.len().map(Some).map_err(CheckpointError::io("read", path))
     }
 }
+
+/// Of the paths in a checkpoint's list.
+const CHECKED: &str = "the list was checked when it was made";
 
 /// The files of a checkpoint as a reader sees them, or the place in the list of one that does not fit, and why.
 pub(crate) fn views_of(list: &[CheckpointFile]) -> Result<BTreeMap<Key, View>, (usize, &'static str)> {
