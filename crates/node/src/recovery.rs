@@ -158,7 +158,7 @@ impl NodeRecovery {
                 .map_err(|source| NodeError::Command { log_index: entry.log_index, source })?
                 .stamp;
             if stamp.time >= self.last_stamp {
-                (self.last_stamp, self.last_wall, brings_stamp) = (stamp.time, stamp.wall, true);
+                (self.last_stamp, brings_stamp) = (stamp.time, true);
             }
             self.last_wall = stamp.wall;
         }
