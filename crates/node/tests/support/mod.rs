@@ -653,7 +653,9 @@ fn claim(disk: &MemoryDisk, data_dir: &Path) -> Result<(), Crashed> {
     }
     assert!(!has_data(disk, data_dir).map_err(crashed)?, "rule 4: data without an identity");
     let (node_id, incarnation) = (NodeId::ZERO, Identity::FIRST_INCARNATION);
-    Identity { cluster_id: [9; 16], node_id, incarnation, peers: vec![node_id] }.write(disk, data_dir).map_err(crashed)
+    Identity { cluster_id: [9; 16], node_id, incarnation, peers: vec![node_id], is_promise: false }
+        .write(disk, data_dir)
+        .map_err(crashed)
 }
 
 fn crashed(error: impl std::error::Error) -> Crashed {
