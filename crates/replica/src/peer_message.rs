@@ -81,6 +81,21 @@ impl PeerMessage {
         !self.0.entries.is_empty()
     }
 
+    /// Whether it is about what the log holds at some place: what says so must not overtake another.
+    #[must_use]
+    pub fn is_of_log(&self) -> bool {
+        self.0.get_msg_type() == MessageType::MsgAppend
+    }
+
+    /// About how much memory it holds.
+    ///
+    /// # Units
+    /// Bytes.
+    #[must_use]
+    pub fn held_bytes(&self) -> usize {
+        size_of::<Message>() + self.0.entries.iter().map(|entry| size_of::<Entry>() + entry.data.len()).sum::<usize>()
+    }
+
     /// Whether only the leader of its epoch says this.
     pub(crate) fn is_a_leaders(&self) -> bool {
         matches!(self.0.get_msg_type(), MessageType::MsgAppend | MessageType::MsgHeartbeat | MessageType::MsgTimeoutNow)

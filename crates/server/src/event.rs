@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use mortarmq_node::{Act, Delivery, DiskState, Failure, Gauges, Query, QueryReply, ReadResult, Reply, Request, Unsent};
+use mortarmq_replica::PeerMessage;
 use mortarmq_types::{ConnectionId, Position};
-use tokio::sync::oneshot;
+use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
 use crate::outlet::Outlet;
 
@@ -28,6 +29,8 @@ pub(crate) enum Event {
     Act { act: Act, answer: oneshot::Sender<QueryReply> },
     /// What the node holds, for metrics.
     Gauges { answer: oneshot::Sender<Gauges> },
+    /// What another node says; its place is free when it was heard.
+    Peer { message: Box<PeerMessage>, place: OwnedSemaphorePermit },
     /// A batch is durable; how long that took.
     JournalWritten { ready_number: u64, took: Duration },
     /// Segment work is done.
@@ -82,6 +85,7 @@ impl Event {
             | Self::Query { .. }
             | Self::Act { .. }
             | Self::Gauges { .. }
+            | Self::Peer { .. }
             | Self::JournalWritten { .. }
             | Self::CheckpointWritten { .. }
             | Self::CheckpointPutOff { .. }
