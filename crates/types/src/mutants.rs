@@ -49,6 +49,8 @@ mutants! {
     TornTailKept = "torn-tail-kept";
     /// A damaged batch at the end of the journal is taken for one that was never confirmed, and cut (failure rule 3).
     RottenCutAsTorn = "rotten-cut-as-torn";
+    /// A torn batch is cut, and nothing says so meanwhile (failure rule 3).
+    CutNotRecorded = "cut-not-recorded";
     /// A checkpoint says that it covers one entry less than its image holds.
     CheckpointIndexApart = "checkpoint-index-apart";
     /// A start leaves the files longer than its checkpoint lists them, and writes at their ends.
