@@ -26,6 +26,7 @@ use crate::open_batch::{OpenBatch, Waiter};
 use crate::output::{Output, ReadJob, ReadResult};
 use crate::pulls::Pulls;
 use crate::queries::Queries;
+use crate::read_ahead::ReadAhead;
 use crate::recent::Recent;
 use crate::recovery::to_journal;
 use crate::redrives::Redrives;
@@ -51,6 +52,7 @@ pub struct Node {
     pub(crate) recent: Recent,
     pub(crate) sends: Sends,
     pub(crate) stretches: Stretches,
+    pub(crate) ahead: ReadAhead,
     pub(crate) queries: Queries,
     pub(crate) redrives: Redrives,
     pub(crate) open: OpenBatch,
@@ -147,6 +149,7 @@ impl Node {
             recent,
             sends: Sends::default(),
             stretches: Stretches::default(),
+            ahead: ReadAhead::default(),
             queries: Queries::default(),
             redrives: Redrives::default(),
             open: OpenBatch::default(),
@@ -315,6 +318,7 @@ impl Node {
             self.replica.handle_tick();
             self.next_raft_tick = now.monotonic.after_ms(TICK_MS);
         }
+        self.ahead.sweep(now.monotonic);
         self.run_timed_duties(now);
     }
 

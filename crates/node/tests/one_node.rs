@@ -207,6 +207,7 @@ fn a_backlog_in_many_partitions_costs_few_reads_and_few_bytes_of_the_journal() {
     }
     numbers.sort_unstable();
     assert!(numbers.iter().copied().eq(1..=MESSAGES), "each once");
+    assert!(rig.record_reads * 4 <= deliveries, "{} reads for {deliveries} deliveries", rig.record_reads);
     // An ack of its own and a fact take about 80 bytes.
     let bytes = (rig.journal_bytes - before_bytes) / MESSAGES;
     assert!(bytes < 160, "{bytes} bytes for each message");

@@ -253,6 +253,7 @@ impl Node {
         for number in 0..self.shard.state().topics[&path.topic].partitions.len() {
             let place = (id, Partition::from_index(number));
             self.stretches.forget(place);
+            self.ahead.forget(place);
         }
     }
 
