@@ -58,6 +58,9 @@ impl ClusterClock {
     /// This node leads from now on: since a leader was last heard, nobody could settle or renew.
     pub(crate) fn begin_office(&mut self) {
         (self.is_new, self.gap_ms) = (true, 0);
+        if Mutant::LeaseShortenedOnFailover.is_on() {
+            self.anchor_cluster = self.anchor_cluster.after_ms(3000);
+        }
     }
 
     /// This node leads no longer, and up to that moment members could settle and renew. What of its office comes later is a

@@ -86,9 +86,10 @@ impl Node {
             })
             .collect();
         self.hold(path, held);
-        let batch = Batch { path, topic, partition, messages, read: None };
+        let batch = Batch { path, topic, partition, messages, read: None, has_waited: false };
         self.sends.push(destination, Pending::Messages(batch));
         self.advance(destination);
+        self.sends.note_waiting(destination);
     }
 
     /// A connection takes messages slower than they come, or keeps up again. Until then its members get no lease, and
@@ -235,7 +236,11 @@ impl Node {
                         read = Some(ReadJob::Records { topic, partition, from: first.seq, to, max_bytes });
                         break;
                     }
-                    let (messages, unsent) = ready(batch, self.shard.state().paths.get(&batch.path));
+                    let path = self.shard.state().paths.get(&batch.path);
+                    if batch.has_waited {
+                        drop_ended(batch, path);
+                    }
+                    let (messages, unsent) = ready(batch, path);
                     held_back.push((batch.path, unsent));
                     queue.pop_front();
                     if !messages.is_empty() {
@@ -360,6 +365,17 @@ fn reads_ahead(batch: &Batch, first: Seq, path: Option<&Path>, ahead: &ReadAhead
     sizes.sum::<u64>() <= AHEAD_BYTES / 4
         && position.is_some_and(|position| position.above(first) <= AHEAD_RECORDS)
         && ahead.has_room((batch.path, batch.partition))
+}
+
+/// Drops what has waited for so long that its lease has ended: it goes, or went, to somebody under another one. What was behind a
+/// message that is held ends with it (P8).
+fn drop_ended(batch: &mut Batch, path: Option<&Path>) {
+    let partition = path.and_then(|path| path.partitions.get(batch.partition.index()));
+    let is_live = |delivery: &Delivery| {
+        let entry = partition.and_then(|partition| partition.lease_of(delivery.seq));
+        entry.and_then(|entry| entry.lease()).is_some_and(|lease| lease.delivery_id == delivery.delivery_id)
+    };
+    batch.messages.retain(|slot| !matches!(slot, Slot::Ready(delivery) if !is_live(delivery)));
 }
 
 /// What of a batch can be sent, and what goes back: behind a message whose record cannot be read, later ones of its key

@@ -424,7 +424,8 @@ impl Node {
             return;
         }
         let Some(Piece { number, hard_state, entries }) = self.journal_queue.pop() else { return };
-        let hard_state = HardState { term: hard_state.term, vote: hard_state.vote, commit: hard_state.commit };
+        let vote = if Mutant::VoteNotPersisted.is_on() { 0 } else { hard_state.vote };
+        let hard_state = HardState { term: hard_state.term, vote, commit: hard_state.commit };
         let clock = Clock { boot_id: self.config.boot_id, boot_ms: now.monotonic.get() };
         let entries = entries.into_iter().map(to_journal).collect();
         self.journal_writes += 1;

@@ -1,7 +1,7 @@
 //! The office: what begins with it, and what becomes of everything that was under way when it ends.
 
 use mortarmq_shard::Setting;
-use mortarmq_types::{Epoch, NodeId};
+use mortarmq_types::{Epoch, Mutant, NodeId};
 
 use crate::config::Now;
 use crate::node::Node;
@@ -91,6 +91,7 @@ impl Node {
             for member in path.members.keys() {
                 let key = (*id, *member);
                 if self.sessions.get(key).is_none() {
+                    let session_ms = if Mutant::MembersLostOnFailover.is_on() { 0 } else { session_ms };
                     self.sessions.open(key, Session::new(None, session_ms, now.monotonic));
                 }
             }

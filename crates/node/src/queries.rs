@@ -99,7 +99,7 @@ impl Node {
     /// A question of an operator.
     pub fn handle_query(&mut self, now: Now, query: u64, question: Query) {
         self.turn(now);
-        if Mutant::StaleRead.is_on() {
+        if Mutant::StaleRead.is_on() || (Mutant::ReadWithoutIndex.is_on() && self.leads) {
             if let Some(result) = self.look_up(query, &question, Freshness::Present) {
                 self.reply(query, result);
             }

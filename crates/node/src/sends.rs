@@ -42,6 +42,8 @@ pub(crate) struct Batch {
     pub(crate) messages: Vec<Slot>,
     /// The read that is under way for it.
     pub(crate) read: Option<u64>,
+    /// Whether it did not leave at once: some of its leases may have ended since.
+    pub(crate) has_waited: bool,
 }
 
 /// One message of a batch.
@@ -136,6 +138,13 @@ impl Sends {
     /// Whether anything waits for a connection.
     pub(crate) fn has_unsent(&self, connection: ConnectionId) -> bool {
         self.queues.range((connection, 0)..=(connection, u16::MAX)).any(|(_, queue)| !queue.is_empty())
+    }
+
+    /// Notes that what was put behind all others of a subscription did not leave at once.
+    pub(crate) fn note_waiting(&mut self, destination: Destination) {
+        if let Some(Pending::Messages(batch)) = self.queues.get_mut(&destination).and_then(VecDeque::back_mut) {
+            batch.has_waited = true;
+        }
     }
 
     /// The subscriptions of a connection for which something waits, those that have ended included.

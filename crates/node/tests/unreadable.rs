@@ -6,7 +6,7 @@ mod support;
 
 use std::path::{Path, PathBuf};
 
-use mortarmq_node::{Act, Query, QueryAnswer, SeekTarget};
+use mortarmq_node::{Act, Query, QueryAnswer, Request, SeekTarget};
 use mortarmq_shard::SettleKind;
 use mortarmq_storage::{Disk, MemoryDisk};
 use mortarmq_types::{Cause, Partition, Seq};
@@ -198,5 +198,32 @@ fn p4_a_path_that_is_moved_past_damage_while_it_is_read_goes_on_by_itself() {
     rig.catch_up().expect("no crash");
     assert_eq!(numbers(&mut rig), [4, 5, 6]);
     assert_eq!(rig.node.gauges().unreadable, 0, "nobody waits for 1");
+    rig.node.check();
+}
+
+#[test]
+fn p7_what_waits_for_a_read_until_its_lease_has_ended_is_sent_under_the_next_one_only() {
+    let disk = MemoryDisk::new();
+    let mut rig = start(&disk);
+    let topic = rig.declare("orders", 1).expect("no crash");
+    rig.ask(CONNECTION, vec![publish(topic, 9, 1..4, b"")]).expect("no crash");
+    rig.slow = true;
+    rig.ask(CONNECTION, vec![subscribe(topic, "billing", 1, 70, 100)]).expect("no crash");
+    while rig.record_reads == 0 {
+        assert!(rig.finish_one(0).expect("no crash"), "leased, and being read");
+    }
+    // The member lives on; the disk takes longer than the lease.
+    for _ in 0..9 {
+        rig.pass(4_000).expect("no crash");
+        rig.ask(CONNECTION, vec![Request::Heartbeat { subscription: 1, leave: false }]).expect("no crash");
+        while rig.finish_journal().expect("no crash") {
+            rig.pump().expect("no crash");
+        }
+    }
+    assert_eq!(numbers(&mut rig), [0_u64; 0]);
+    rig.slow = false;
+    rig.catch_up().expect("no crash");
+    let told: Vec<_> = rig.take_deliveries().iter().map(|one| (number_of(one), one.attempt.get(), one.cause)).collect();
+    assert_eq!(told, [1, 2, 3].map(|number| (number, 2, Cause::LeaseExpired)));
     rig.node.check();
 }

@@ -12,7 +12,7 @@ mod steps;
 use std::collections::VecDeque;
 
 use bytes::Bytes;
-use mortarmq_types::Epoch;
+use mortarmq_types::{Epoch, Mutant};
 use raft::RawNode;
 use raft::eraftpb::{self, MessageType};
 use slog::{Discard, Logger, o};
@@ -181,6 +181,10 @@ impl Replica {
     pub fn handle_persisted(&mut self, ready_number: u64) {
         if let Some(released) = self.ready_queue.persisted(ready_number) {
             self.release(released);
+        }
+        if Mutant::AckBeforeMajority.is_on() && self.is_leader() {
+            let persisted = self.raw.raft.raft_log.persisted;
+            self.raw.raft.raft_log.commit_to(persisted);
         }
         self.after_input();
     }

@@ -77,11 +77,13 @@ pub fn play(plan: &Plan, keep: Keep) -> Outcome {
             Err(error) => failure = Some(format!("the history cannot be read: {error}")),
         }
     }
+    let mut tally = end.tally;
+    tally.clusters = u64::from(plan.settings.nodes > 1);
     Outcome {
         failure,
         digest: end.trace.digest(),
         events: end.trace.events(),
-        tally: end.tally,
+        tally,
         simulated_us: end.simulated_us,
         unreached: end.unreached,
         trace: end.trace.into_lines(),

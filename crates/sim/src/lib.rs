@@ -29,4 +29,4 @@ pub use judge::{Keep, Outcome, play};
 pub use plan::Plan;
 pub use shrink::{Shrunk, shrink};
 pub use swarm::draw;
-pub use tally::{RARE_STATES, Tally};
+pub use tally::{RARE_STATES, RARE_STATES_OF_SEVERAL, Tally};

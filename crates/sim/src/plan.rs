@@ -38,6 +38,18 @@ macro_rules! settings {
 settings! {
     /// What all chance follows from that the plan does not fix: latencies, what a power loss leaves, how consumers behave.
     seed = 1;
+    /// Nodes: one, three or five.
+    nodes = 1;
+    /// Usual way between two nodes, in microseconds.
+    peer_us = 200;
+    /// Of a thousand messages between nodes, how many are lost.
+    peer_lost_permille = 0;
+    /// Of a thousand messages between nodes, how many come twice.
+    peer_doubled_permille = 0;
+    /// Of a thousand messages between nodes, how many take up to a hundred times as long.
+    peer_late_permille = 0;
+    /// Whether a message between nodes may overtake another.
+    peer_overtakes = 0;
     /// How long clients go on before everything is healed, in milliseconds.
     work_ms = 20_000;
     /// Topics.
@@ -240,7 +252,7 @@ pub enum LinkEnd {
 /// Something that fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fault {
-    /// The node, from 1.
+    /// The node, from 1; 0 is the one that leads at that moment.
     pub node: u64,
     /// When.
     pub anchor: Anchor,
@@ -339,6 +351,17 @@ pub enum FaultKind {
         /// How long it is down.
         down_ms: u64,
     },
+    /// Links between nodes carry nothing.
+    Cut {
+        /// Which.
+        shape: Shape,
+        /// How long.
+        ms: u64,
+        /// If they come back and go again meanwhile, how long each time.
+        flap_ms: u64,
+    },
+    /// The office is handed to another node.
+    HandOver,
     /// Bytes that were durable change or are gone.
     Rot {
         /// Of what.
@@ -378,4 +401,23 @@ pub enum Way {
     Cut,
     /// The file is as it was some time before.
     Old,
+}
+
+/// Which links between nodes carry nothing, as seen from the node of the fault.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Shape {
+    /// The node hears nobody and is heard by nobody.
+    Alone,
+    /// The node and those after it up to a minority, and all others, hear only one another.
+    Halves,
+    /// Each hears only its neighbours in a ring; of three, the node and the next one do not hear each other.
+    Ring,
+    /// Two halves, and the node hears both.
+    Bridge,
+    /// The next node does not hear this one.
+    OneWay,
+    /// The node hears all and is heard by nobody.
+    Mute,
+    /// The node is heard by all and hears nobody.
+    Deaf,
 }

@@ -8,15 +8,16 @@
 //! fault 1 at 9640590 kill down_ms=400
 //! fault 1 journal 57 2 power down_ms=30 new_boot=1
 //! fault 1 at 9700000 rot segment flip place=4711
+//! fault 0 at 9800000 cut alone ms=900
 //! ```
 //!
 //! Times are microseconds. `fault NODE SITE NUMBER OPERATION` strikes at the disk operation with this number, from 0, of what
-//! the node does for the how-manieth time, from 1. What is not named is 0, and a setting that is not set has its default.
+//! the node does for the how-manieth time, from 1; node 0 is the one that leads then. What is not named is 0, and a setting that is not set has its default.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use crate::plan::{Anchor, Deed, Fault, FaultKind, LinkEnd, Part, Plan, Site, Step, Way};
+use crate::plan::{Anchor, Deed, Fault, FaultKind, LinkEnd, Part, Plan, Shape, Site, Step, Way};
 
 /// What is wrong with a schedule.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -184,7 +185,14 @@ fn fault(words: &[&str]) -> Result<Fault, String> {
         ("rot", _) => return Err("fault NODE at TIME rot PART WAY NAME=VALUE…".to_owned()),
         _ => (Part::Journal, Way::Flip, fields),
     };
-    if matches!(*word, "rot" | "stop") && !matches!(anchor, Anchor::At(_)) {
+    let (shape, fields) = match (*word, fields) {
+        ("cut", [shape, fields @ ..]) => (named(&Shape::ALL, shape)?, fields),
+        _ => (Shape::Alone, fields),
+    };
+    if number(node)? == 0 && !matches!(anchor, Anchor::At(_)) {
+        return Err("what strikes at an operation of the disk strikes a certain node, from 1".to_owned());
+    }
+    if matches!(*word, "rot" | "stop" | "cut" | "hand-over") && !matches!(anchor, Anchor::At(_)) {
         return Err(format!("{word} strikes at a time"));
     }
     let mut fields = Fields::read(fields)?;
@@ -201,6 +209,8 @@ fn fault(words: &[&str]) -> Result<Fault, String> {
         "pause" => FaultKind::Pause { ms: fields.take("ms") },
         "clock" => FaultKind::ClockJump { to_ms: fields.take("to_ms") },
         "stop" => FaultKind::Stop { down_ms },
+        "cut" => FaultKind::Cut { shape, ms: fields.take("ms"), flap_ms: fields.take("flap_ms") },
+        "hand-over" => FaultKind::HandOver,
         "rot" => FaultKind::Rot { part, way, place: fields.take("place"), down_ms },
         other => return Err(format!("there is no fault {other}")),
     };
@@ -223,6 +233,10 @@ fn kind_fields(kind: FaultKind) -> (String, Vec<(&'static str, u64)>) {
         FaultKind::Pause { ms } => vec![("ms", ms)],
         FaultKind::ClockJump { to_ms } => vec![("to_ms", to_ms)],
         FaultKind::Stop { down_ms } => vec![("down_ms", down_ms)],
+        FaultKind::Cut { shape, ms, flap_ms } => {
+            return (format!("cut {shape}"), vec![("ms", ms), ("flap_ms", flap_ms)]);
+        }
+        FaultKind::HandOver => vec![],
         FaultKind::Rot { part, way, place, down_ms } => {
             return (format!("rot {part} {way}"), vec![("place", place), ("down_ms", down_ms)]);
         }
@@ -253,6 +267,27 @@ impl std::fmt::Display for Part {
             Self::Ledger => "ledger",
             Self::Checkpoint => "checkpoint",
             Self::Identity => "identity",
+        })
+    }
+}
+
+impl Shape {
+    /// Every shape.
+    pub const ALL: [Self; 7] =
+        [Self::Alone, Self::Halves, Self::Ring, Self::Bridge, Self::OneWay, Self::Mute, Self::Deaf];
+}
+
+impl std::fmt::Display for Shape {
+    /// Its word in a schedule.
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        out.write_str(match self {
+            Self::Alone => "alone",
+            Self::Halves => "halves",
+            Self::Ring => "ring",
+            Self::Bridge => "bridge",
+            Self::OneWay => "one-way",
+            Self::Mute => "mute",
+            Self::Deaf => "deaf",
         })
     }
 }
@@ -358,5 +393,8 @@ mod tests {
         assert_eq!(with("fault 1 at 5 rot journal"), "line 3: fault NODE at TIME rot PART WAY NAME=VALUE…");
         assert_eq!(with("fault 1 at 5 rot journal melt"), "line 3: melt is none of flip, cut, old");
         assert_eq!(with("fault 1 journal 5 1 rot journal flip"), "line 3: rot strikes at a time");
+        assert_eq!(with("fault 1 journal 5 1 cut alone ms=5"), "line 3: cut strikes at a time");
+        assert!(with("fault 1 at 5 cut crosswise ms=5").starts_with("line 3: crosswise is none of alone, halves"));
+        assert!(with("fault 0 journal 5 1 kill").contains("a certain node"));
     }
 }

@@ -1,5 +1,7 @@
 //! Plans drawn from a seed: each seed has its own world, clients, faults and rates, sometimes no fault at all.
 
+mod cluster;
+
 use crate::plan::{Anchor, Deed, Fault, FaultKind, LinkEnd, Part, Plan, Settings, Site, Step, Way};
 use crate::random::Random;
 use crate::world::NEWEST;
@@ -11,8 +13,12 @@ pub fn draw(seed: u64) -> Plan {
     let mut settings = settings(seed, &mut chance);
     let mut steps = steps(&settings, &mut chance);
     draw_more(&mut settings, &mut steps);
+    cluster::settle(&mut settings);
     steps.sort_by_key(|step| step.at_us);
-    let faults = faults(&settings, &mut chance);
+    let mut faults = faults(&settings, &mut chance);
+    if settings.nodes > 1 {
+        cluster::spread(&settings, &mut faults);
+    }
     if faults.len() as u64 >= STORM {
         (settings.nack_permille, settings.dead_permille) = (150, 80);
     }

@@ -19,6 +19,13 @@ pub struct Tally {
     pub requests: u64,
     /// Operations of clients: publishes, deliveries, settles, acts.
     pub operations: u64,
+    /// Lives of several nodes.
+    pub clusters: u64,
+    /// How long it took from the loss of a leader, with a majority up and connected, to the next confirmed publish.
+    ///
+    /// # Units
+    /// Milliseconds of the world.
+    pub failovers_ms: Vec<u64>,
     /// Looks at every invariant.
     pub checks: u64,
 }
@@ -62,8 +69,29 @@ impl Tally {
         self.requests += other.requests;
         self.operations += other.operations;
         self.checks += other.checks;
+        self.clusters += other.clusters;
+        self.failovers_ms.extend(&other.failovers_ms);
+    }
+
+    /// Rare states that so many lives should have met, and did not.
+    #[must_use]
+    pub fn missed(&self) -> Vec<&'static str> {
+        let of_several = if self.clusters > 0 { RARE_STATES_OF_SEVERAL } else { &[] };
+        let all = RARE_STATES.iter().chain(of_several);
+        all.filter(|what| !self.reached.contains_key(**what)).copied().collect()
     }
 }
+
+/// What many runs must reach together in which several nodes run.
+pub const RARE_STATES_OF_SEVERAL: &[&str] = &[
+    "lease alive across a failover",
+    "dead letter during a failover",
+    "dedup hit after a failover",
+    "ack retried after a failover",
+    "resumed after a failover",
+    "office handed over",
+    "a client heard nothing and went elsewhere",
+];
 
 /// What many runs must reach together, or they prove little.
 pub const RARE_STATES: &[&str] = &[

@@ -93,6 +93,18 @@ mutants! {
     StaleRead = "stale-read";
     /// What waits to be sent to a member that leaves goes to the next one of that subscription (P5).
     LeaveKeepsQueue = "leave-keeps-queue";
+    /// A leader takes for committed what only itself has (P1).
+    AckBeforeMajority = "ack-before-majority";
+    /// A leader of several counts itself for an entry before it is synced (P1).
+    OwnUnsyncedCounted = "own-unsynced-counted";
+    /// A vote is not written down (P10).
+    VoteNotPersisted = "vote-not-persisted";
+    /// A new leader ends the sessions of all members (P7).
+    MembersLostOnFailover = "members-lost-on-failover";
+    /// A new leader lets cluster time jump, so that leases end early (P5).
+    LeaseShortenedOnFailover = "lease-shortened-on-failover";
+    /// A leader answers a question without asking a majority whether it still leads (P10).
+    ReadWithoutIndex = "read-without-index";
 }
 
 impl Mutant {

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use mortarmq_sim::{Keep, Outcome, Plan, RARE_STATES, Tally, draw, play, schedule, shrink};
+use mortarmq_sim::{Keep, Outcome, Plan, Tally, draw, play, schedule, shrink};
 
 use mortarmq_types::{Mutant, mutants};
 
@@ -169,6 +169,7 @@ fn report(met: &Met<'_>, args: &Args) -> Result<u64, Failure> {
         format!("operations       {}, {} per second", grouped(tally.operations), per_second(tally.operations)),
         format!("checked          {} times, every invariant", grouped(tally.checks)),
     ];
+    lines.extend(failovers(tally));
     if let Some(name) = &args.mutant {
         let noticed =
             met.first_broken.map_or("not noticed".to_owned(), |seed| format!("noticed, first by seed {seed}"));
@@ -184,13 +185,23 @@ fn report(met: &Met<'_>, args: &Args) -> Result<u64, Failure> {
     lines.extend(tally.sites.iter().map(|(site, count)| format!("  at {:<33} {}", site.word(), grouped(*count))));
     lines.push("states reached".to_owned());
     lines.extend(tally.reached.iter().map(|(what, count)| format!("  {what:<36} {}", grouped(*count))));
-    let missed: Vec<&&str> = RARE_STATES.iter().filter(|what| !tally.reached.contains_key(**what)).collect();
+    let missed = tally.missed();
     if seeds > 1 {
         lines.extend(missed.iter().map(|what| format!("missed: {what}")));
     }
     let mut out = std::io::stdout().lock();
     writeln!(out, "{}", lines.join("\n")).map_err(Failure::from_stdout)?;
     Ok(if seeds > 1 { missed.len() as u64 } else { 0 })
+}
+
+/// How long it took until another led, of lives of several nodes.
+fn failovers(tally: &Tally) -> Option<String> {
+    let mut all = tally.failovers_ms.clone();
+    all.sort_unstable();
+    let (median, worst) = (all.get(all.len() / 2)?, all.last()?);
+    let lives = grouped(tally.clusters);
+    let count = grouped(all.len() as u64);
+    Some(format!("failovers        {count} in {lives} lives of several nodes; {median} ms, at most {worst} ms"))
 }
 
 /// A promise was broken: the plan is shrunk, if that was asked for.

@@ -1,5 +1,6 @@
 //! The steps between input and output: rounds of the library, what is let out when, and who leads.
 
+use mortarmq_types::Mutant;
 use raft::eraftpb;
 
 use super::Replica;
@@ -41,6 +42,9 @@ impl Replica {
             self.reads.confirm(&read.request_ctx, read.index);
         }
         self.raw.advance_append_async(ready);
+        if Mutant::OwnUnsyncedCounted.is_on() && self.voters.len() > 1 && self.is_leader() {
+            self.raw.on_persist_ready(pending.number);
+        }
         self.deliver(&committed);
         if let Some(released) = self.ready_queue.push(pending) {
             self.release(released);

@@ -1,6 +1,7 @@
 //! Consumers: pushed to or pulling; they ack, refuse, renew, give back, forget, are late, ack twice; they lose connections and
 //! resume, leave and die.
 
+mod ends;
 mod records;
 mod settles;
 
@@ -131,6 +132,11 @@ impl Consumer {
         )
     }
 
+    /// Whether it waits for an answer.
+    pub(crate) fn waits(&self) -> bool {
+        !self.expects.is_empty()
+    }
+
     pub(crate) fn connection(&self) -> Option<ConnectionId> {
         self.connection
     }
@@ -152,7 +158,7 @@ impl World {
             return;
         }
         let client = Client::Consumer(number);
-        let Some(connection) = self.open_link(client, 0) else {
+        let Some(connection) = self.open_link(client) else {
             let at_us = self.now_us + self.net.delay(10_000, 60_000);
             return self.at(at_us, Event::Connect { client });
         };
@@ -252,62 +258,6 @@ impl World {
         }
     }
 
-    /// Nobody knows whether a member was made; it is never heard of again.
-    fn joined_in_vain(&mut self, number: usize, topic: Option<TopicIncarnation>) {
-        let Some(topic) = topic else { return };
-        let call = self.consumers[number].joined_call_ns;
-        self.record_left_of(number, topic, call, None);
-        self.be_another(number);
-    }
-
-    /// The member is over, and the consumer another one.
-    fn be_another(&mut self, number: usize) {
-        let consumer = &mut self.consumers[number];
-        consumer.member = None;
-        consumer.is_joined = false;
-        consumer.member_number += 1;
-        consumer.held.clear();
-        consumer.plans.clear();
-        consumer.unanswered.clear();
-        consumer.pull_is_open = false;
-    }
-
-    /// A consumer dies with what it holds.
-    pub(crate) fn die(&mut self, number: usize) {
-        let Some(connection) = self.consumers.get(number).and_then(|consumer| consumer.connection) else { return };
-        let now_ns = self.now_ns();
-        let expects = std::mem::take(&mut self.consumers[number].expects);
-        for expect in expects {
-            match expect {
-                Expect::Settled(said) => {
-                    for said in said {
-                        self.record_settle(number, &said, None, Outcome::Unknown, None);
-                    }
-                }
-                Expect::Left { call } => self.record_left(number, call, None),
-                Expect::Joined { is_resume: false } => {
-                    let topic = self.consumers[number].incarnation;
-                    self.joined_in_vain(number, topic);
-                }
-                Expect::Found | Expect::Joined { is_resume: true } | Expect::Heartbeat { .. } => {}
-            }
-        }
-        self.record_left(number, now_ns, None);
-        self.be_another(number);
-        self.break_link(connection);
-    }
-
-    /// A consumer leaves.
-    pub(crate) fn leave(&mut self, number: usize) {
-        let now_ns = self.now_ns();
-        let Some(consumer) = self.consumers.get_mut(number).filter(|consumer| consumer.is_joined) else { return };
-        let Some(connection) = consumer.connection else { return };
-        consumer.is_joined = false;
-        consumer.plans.clear();
-        consumer.expects.push_back(Expect::Left { call: now_ns });
-        self.send(connection, vec![Request::Heartbeat { subscription: SUBSCRIPTION, leave: true }]);
-    }
-
     pub(crate) fn consumer_receives(&mut self, number: usize, message: ToClient) {
         match message {
             ToClient::Replies(replies) => {
@@ -322,9 +272,9 @@ impl World {
             ToClient::PullEnded { result } => {
                 self.consumers[number].pull_is_open = false;
                 if let Err(failure) = &result
-                    && failure.code == ErrorCode::UnknownMember
+                    && let Some(()) = self.leave_if_not_served(number, failure)
                 {
-                    return self.member_is_gone(number);
+                    return;
                 }
                 let at_us = self.now_us + self.consumers[number].chance.delay(100, 5_000);
                 self.at(at_us, Event::Act { client: Client::Consumer(number), token: PULL });
@@ -341,10 +291,8 @@ impl World {
                 if reply.result.is_ok() {
                     self.consumers[number].heard_ns = call;
                 }
-                if let Err(failure) = &reply.result
-                    && failure.code == ErrorCode::UnknownMember
-                {
-                    self.member_is_gone(number);
+                if let Err(failure) = &reply.result {
+                    self.leave_if_not_served(number, failure);
                 }
             }
             Expect::Left { call } => {
@@ -376,7 +324,12 @@ impl World {
                 }
             }
             Ok(other) => return self.fail(format!("a consumer asked for its topic and got {other:?}")),
-            Err(_) => {}
+            Err(failure) => {
+                if self.sends_elsewhere(&failure) {
+                    let connection = self.consumers[number].connection;
+                    return self.go_elsewhere(connection);
+                }
+            }
         }
         self.find_later(number);
     }
@@ -384,7 +337,7 @@ impl World {
     fn consumer_joined(&mut self, number: usize, is_resume: bool, reply: Reply) {
         match reply.result {
             Ok(Answer::Subscribed { member, secret, .. }) => {
-                let life = self.nodes[0].life;
+                let life = self.era();
                 let consumer = &mut self.consumers[number];
                 let Some(topic) = consumer.incarnation else { return };
                 consumer.is_joined = true;
@@ -400,7 +353,7 @@ impl World {
                     self.tally.reach("resumed");
                     let consumer = &self.consumers[number];
                     if consumer.held.values().any(|held| held.life != life) {
-                        self.tally.reach("resumed after a restart");
+                        self.reach_across("resumed after a restart", "resumed after a failover");
                     }
                     self.expect_rest(number, member);
                     self.settle_again(number);
@@ -421,24 +374,13 @@ impl World {
                 if !is_resume && failure.outcome == mortarmq_node::Outcome::Unknown {
                     self.joined_in_vain(number, topic);
                 }
+                if self.sends_elsewhere(&failure) {
+                    let connection = self.consumers[number].connection;
+                    return self.go_elsewhere(connection);
+                }
                 self.find_later(number);
             }
         }
-    }
-
-    /// Its session is over: it joins as another one.
-    fn member_is_gone(&mut self, number: usize) {
-        if self.consumers[number].expects.iter().any(|expect| matches!(expect, Expect::Left { .. })) {
-            // It is leaving, which is answered by itself.
-            return;
-        }
-        if self.consumers[number].member.is_some() {
-            self.tally.reach("session over");
-            let heard_ns = self.consumers[number].heard_ns;
-            self.record_left(number, heard_ns, None);
-            self.be_another(number);
-        }
-        self.find_later(number);
     }
 
     /// Says that it lives, and when it does so next. One chain of heartbeats is enough.

@@ -17,8 +17,8 @@ use crate::world::{Event, Input, World};
 #[derive(Default)]
 pub(crate) struct Operator {
     last_query: u64,
-    /// Scrapes that wait: when they were asked.
-    scrapes: BTreeMap<u64, u64>,
+    /// Scrapes that wait: when they were asked, and of which node.
+    scrapes: BTreeMap<u64, (u64, usize)>,
     act: Option<Asked>,
     queue: VecDeque<Deed>,
     /// Whether it does nothing more.
@@ -28,6 +28,7 @@ pub(crate) struct Operator {
 /// An act that waits for its answer.
 struct Asked {
     query: u64,
+    node: usize,
     deed: Deed,
     topic: usize,
     incarnation: TopicIncarnation,
@@ -72,9 +73,11 @@ impl World {
                 }
             }
             Deed::Scrape => {
-                if self.nodes[0].process.as_ref().is_some_and(|process| process.was_ready) {
-                    self.scrape();
-                }
+                // Any node that believes that it leads may be asked.
+                let has_led =
+                    |node: &usize| self.nodes[*node].process.as_ref().is_some_and(|process| process.was_ready);
+                let known: Vec<usize> = (0..self.nodes.len()).filter(has_led).collect();
+                known.into_iter().for_each(|node| self.scrape(node));
             }
             Deed::Redrive { .. }
             | Deed::PurgeLetters { .. }
@@ -95,20 +98,20 @@ impl World {
         self.next_act();
     }
 
-    fn ask(&mut self, input: impl FnOnce(u64) -> Input) -> u64 {
+    fn ask(&mut self, node: usize, input: impl FnOnce(u64) -> Input) -> u64 {
         self.operator.last_query += 1;
         let query = self.operator.last_query;
         let at_us = self.now_us + self.net.delay(20, self.settings.link_us);
-        let life = self.nodes[0].life;
-        self.at(at_us, Event::Input { node: 0, life, input: input(query) });
+        let life = self.nodes[node].life;
+        self.at(at_us, Event::Input { node, life, input: input(query) });
         query
     }
 
     /// Asks for the books; a node that cannot answer yet says so.
-    pub(crate) fn scrape(&mut self) {
+    pub(crate) fn scrape(&mut self, node: usize) {
         let now_ns = self.now_ns();
-        let query = self.ask(|query| Input::Query { query, question: Query::Balance { topic: None } });
-        self.operator.scrapes.insert(query, now_ns);
+        let query = self.ask(node, |query| Input::Query { query, question: Query::Balance { topic: None } });
+        self.operator.scrapes.insert(query, (now_ns, node));
     }
 
     fn next_act(&mut self) {
@@ -122,11 +125,10 @@ impl World {
             // Its clients make it first.
             return;
         };
-        let is_up = self.nodes[0].process.as_ref().is_some_and(|process| process.was_ready);
+        let is_up = |node: &usize| self.nodes[*node].process.as_ref().is_some_and(|process| process.was_ready);
+        let node = if self.has_peers() { self.leader() } else { Some(0) }.filter(is_up);
         self.operator.queue.pop_front();
-        if !is_up {
-            return self.next_act();
-        }
+        let Some(node) = node else { return self.next_act() };
         let name = plan.name.clone();
         let group_name = |group: u64| {
             let place = usize::try_from(group).unwrap_or(0).min(plan.groups.len() - 1);
@@ -167,26 +169,30 @@ impl World {
             self.operator.queue.push_front(Deed::Redrive { topic, count: count - 1 });
         }
         let call = self.now_ns();
-        let query = self.ask(|query| Input::Act { query, act });
+        let query = self.ask(node, |query| Input::Act { query, act });
         self.tally.operations += 1;
-        self.operator.act = Some(Asked { query, deed, topic, incarnation, call });
+        self.operator.act = Some(Asked { query, node, deed, topic, incarnation, call });
     }
 
     /// An answer for the operator.
     pub(crate) fn answered(&mut self, query: u64, reply: QueryReply) {
-        if let Some(call) = self.operator.scrapes.remove(&query) {
-            self.scraped(call, &reply);
+        if let Some((call, node)) = self.operator.scrapes.remove(&query) {
+            self.scraped(call, node, &reply);
         } else if let Some(asked) = self.operator.act.take_if(|asked| asked.query == query) {
             self.done(&asked, Some(reply));
             self.next_act();
         }
     }
 
-    fn scraped(&mut self, call: u64, reply: &QueryReply) {
+    fn scraped(&mut self, call: u64, node: usize, reply: &QueryReply) {
         let Ok(QueryAnswer::Balance(view)) = &reply.result else { return };
         let ret = self.now_ns();
         for books in &view.paths {
             let Some((incarnation, path)) = self.path_at(&books.topic, &books.group, call) else { continue };
+            if reply.is_stale && path.contains('#') {
+                // It may be about the topic that had the name before.
+                continue;
+            }
             let counters = Counters {
                 produced: books.produced,
                 delivered: books.delivered,
@@ -196,13 +202,13 @@ impl World {
             };
             let record = Record::Scrape(Scrape {
                 path: Cow::Owned(path),
-                node: Some(Cow::Borrowed("1")),
+                node: Some(Cow::Owned((node + 1).to_string())),
                 call,
                 ret: Some(ret),
                 commit: Some(view.commit_index),
                 epoch: Some(view.epoch),
                 counters,
-                stale: false,
+                stale: reply.is_stale,
             });
             self.histories.record(incarnation, &record);
         }
@@ -286,17 +292,17 @@ impl World {
     }
 
     /// The node is gone: what was asked is not answered.
-    pub(crate) fn note_crash(&mut self, _: usize) {
-        self.operator.scrapes.clear();
-        if let Some(asked) = self.operator.act.take() {
+    pub(crate) fn note_crash(&mut self, node: usize) {
+        self.operator.scrapes.retain(|_, (_, of)| *of != node);
+        if let Some(asked) = self.operator.act.take_if(|asked| asked.node == node) {
             self.done(&asked, None);
         }
     }
 
     /// The books at the end.
     pub(crate) fn scrape_end(&mut self) {
-        let Some(process) = &self.nodes[0].process else { return };
-        let state = process.node.shard().state();
+        let Some(node) = self.main_node() else { return };
+        let state = node.shard().state();
         let mut all = Vec::new();
         for topic in state.topics.values() {
             for (group, id) in &topic.paths {

@@ -1,15 +1,16 @@
 //! Producers: with an identity and numbers, with idempotency keys, and with neither. What has no certain answer is sent again
 //! where that is safe.
 
+mod answers;
 mod records;
 
 use std::collections::VecDeque;
 
 use mortarmq_history::Outcome;
-use mortarmq_node::{Answer, ErrorCode, Failure, Reply, Request};
+use mortarmq_node::{Answer, ErrorCode, Reply, Request};
 use mortarmq_shard::record::NewRecord;
 use mortarmq_shard::{Asked, IdempotencyKey, PublishRunBuilder, Published, Times};
-use mortarmq_types::{ConnectionId, Partition, Position, ProducerId, ProducerSeq, TopicIncarnation};
+use mortarmq_types::{ConnectionId, Partition, ProducerId, ProducerSeq, TopicIncarnation};
 
 use super::value::{body_of, value_of};
 use crate::random::Random;
@@ -112,6 +113,11 @@ impl Producer {
         self.open.len()
     }
 
+    /// Whether it waits for an answer.
+    pub(crate) fn waits(&self) -> bool {
+        !self.expects.is_empty()
+    }
+
     pub(crate) fn connection(&self) -> Option<ConnectionId> {
         self.connection
     }
@@ -188,7 +194,7 @@ impl World {
         if self.waits_for_groups(self.producers[number].topic) {
             return self.plan_retry(number);
         }
-        let (now_ns, life) = (self.now_ns(), self.nodes[0].life);
+        let (now_ns, life) = (self.now_ns(), self.era());
         let producer = &mut self.producers[number];
         let (Some(connection), Some(topic)) = (producer.connection, producer.incarnation) else { return };
         if producer.retry_is_planned {
@@ -244,7 +250,7 @@ impl World {
             return;
         }
         let client = Client::Producer(number);
-        let Some(connection) = self.open_link(client, 0) else {
+        let Some(connection) = self.open_link(client) else {
             let at_us = self.now_us + self.net.delay(10_000, 60_000);
             return self.at(at_us, Event::Connect { client });
         };
@@ -355,6 +361,10 @@ impl World {
                 if failure.code == ErrorCode::TopicExistsMismatch {
                     return self.fail(format!("a declare that changes nothing was refused: {failure:?}"));
                 }
+                if self.sends_elsewhere(&failure) {
+                    let connection = self.producers[number].connection;
+                    return self.go_elsewhere(connection);
+                }
                 self.plan_retry(number);
             }
         }
@@ -375,113 +385,6 @@ impl World {
                 producer.last_seq += 1;
                 sent.seq = producer.last_seq;
                 producer.open.push_back(sent);
-            }
-        }
-    }
-
-    fn producer_published(&mut self, number: usize, messages: &[u64], reply: Reply) {
-        let position = reply.position;
-        match reply.result {
-            Ok(Answer::Published(published)) if messages.len() == 1 => {
-                self.confirmed(number, messages[0], published, position);
-            }
-            Ok(Answer::PublishedBatch(all)) if all.len() == messages.len() => {
-                for (message, published) in messages.iter().zip(all) {
-                    self.confirmed(number, *message, published, position);
-                }
-            }
-            Ok(other) => self.fail(format!("{} publishes were answered with {other:?}", messages.len())),
-            Err(failure) => {
-                for message in messages {
-                    self.refused(number, *message, &failure);
-                }
-            }
-        }
-    }
-
-    fn confirmed(&mut self, number: usize, message: u64, published: Published, position: Position) {
-        let life = self.nodes[0].life;
-        let producer = &mut self.producers[number];
-        let Some(place) = producer.open.iter().position(|sent| sent.message == message) else { return };
-        let sent = producer.open.remove(place).expect("just found");
-        if published.deduplicated && sent.first_life != life + 1 {
-            self.tally.reach("dedup hit after a restart");
-        }
-        if published.deduplicated && !sent.may_be_stored {
-            return self.fail(format!("P3: message {message} was sent once and is called a duplicate"));
-        }
-        let Sent { message, seq, key, times, .. } = sent;
-        producer.confirmed.push_back(Confirmed { message, seq, key, times, published });
-        if producer.confirmed.len() > REMEMBERED {
-            producer.confirmed.pop_front();
-        }
-        self.record_publish(number, &sent, Some((published, position)), Outcome::Ok);
-    }
-
-    fn refused(&mut self, number: usize, message: u64, failure: &Failure) {
-        let is_unknown = failure.outcome == mortarmq_node::Outcome::Unknown;
-        let producer = &mut self.producers[number];
-        let Some(place) = producer.open.iter().position(|sent| sent.message == message) else { return };
-        producer.open[place].is_asked = false;
-        producer.open[place].may_be_stored |= is_unknown;
-        match failure.code {
-            ErrorCode::UnknownTopic => {
-                producer.incarnation = None;
-            }
-            // All before it was confirmed, and lately.
-            ErrorCode::SeqGap | ErrorCode::SeqExpired if place == 0 => {
-                return self
-                    .fail(format!("P1, P3: numbers before message {message} are forgotten: {}", failure.message));
-            }
-            ErrorCode::SeqGap | ErrorCode::Backpressure | ErrorCode::StorageHighWatermark | ErrorCode::QuorumLost => {}
-            _ if is_unknown => {}
-            _ => return self.fail(format!("P3: message {message} of producer {number} was refused: {failure:?}")),
-        }
-        if failure.code == ErrorCode::StorageHighWatermark {
-            self.tally.reach("a publish refused for want of room");
-        }
-        let outcome = if is_unknown { Outcome::Unknown } else { Outcome::Refused };
-        let sent = self.producers[number].open[place].clone();
-        self.record_publish(number, &sent, None, outcome);
-        let producer = &mut self.producers[number];
-        producer.open[place].call = None;
-        let is_last = place + 1 == producer.open.len();
-        let has_no_number = producer.identity != Identity::Numbered;
-        // Some give up: what was refused is never stored (P2). A number that is given up is used for the next message.
-        let gives_up = !sent.may_be_stored && (has_no_number || is_last) && producer.chance.one_in(3);
-        if gives_up || producer.identity == Identity::Plain {
-            producer.open.remove(place);
-            if is_last && !has_no_number {
-                producer.last_seq = sent.seq - 1;
-            }
-        }
-    }
-
-    fn producer_repeated(&mut self, number: usize, message: u64, call: u64, reply: Reply) {
-        match reply.result {
-            Ok(Answer::Published(published)) => {
-                let first = self.producers[number].confirmed.iter().find(|known| known.message == message);
-                if let Some(first) = first
-                    && (!published.deduplicated
-                        || (published.partition, published.seq) != (first.published.partition, first.published.seq))
-                {
-                    let first = first.published;
-                    return self.fail(format!("P3: {message} was stored at {first:?} and then at {published:?}"));
-                }
-                self.record_repeated(number, message, call, Some((published, reply.position)));
-            }
-            Ok(other) => self.fail(format!("a publish was answered with {other:?}")),
-            Err(failure) => {
-                let is_gone = failure.code == ErrorCode::UnknownTopic;
-                if is_gone {
-                    self.producers[number].incarnation = None;
-                }
-                let is_fine = is_gone
-                    || failure.outcome == mortarmq_node::Outcome::Unknown
-                    || matches!(failure.code, ErrorCode::Backpressure | ErrorCode::StorageHighWatermark);
-                if !is_fine {
-                    self.fail(format!("P3: the repeated message {message} was refused: {failure:?}"));
-                }
             }
         }
     }

@@ -266,7 +266,7 @@ impl World {
                 self.tally.reach("a failed operation did not matter");
                 if loses_power {
                     let kind = FaultKind::Power { down_ms, is_new_boot: false };
-                    self.at(self.now_us + POWER_GOES_US, Event::Fault { node, kind });
+                    self.at(self.now_us + POWER_GOES_US, Event::Fault { node: Some(node), kind });
                 }
             }
             FaultKind::Kill { .. }
@@ -276,6 +276,8 @@ impl World {
             | FaultKind::Pause { .. }
             | FaultKind::ClockJump { .. }
             | FaultKind::Rot { .. }
+            | FaultKind::Cut { .. }
+            | FaultKind::HandOver
             | FaultKind::Stop { .. } => self.disk_failed(node, "a fault struck"),
         }
     }

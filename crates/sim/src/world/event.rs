@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use mortarmq_node::{Act, Delivery, DiskState, Failure, Query, ReadResult, Reply, Request, Unsent};
+use bytes::Bytes;
+use mortarmq_node::{Act, Delivery, DiskState, Failure, PeerMessage, Query, ReadResult, Reply, Request, Unsent};
 use mortarmq_types::{ConnectionId, DeliveryId, MemberId};
 
 use crate::plan::{Deed, FaultKind};
@@ -12,8 +13,8 @@ use crate::plan::{Deed, FaultKind};
 pub(crate) enum Event {
     /// A client or operator does something.
     Deed(Deed),
-    /// A fault strikes.
-    Fault { node: usize, kind: FaultKind },
+    /// A fault strikes a node, or the one that leads.
+    Fault { node: Option<usize>, kind: FaultKind },
     /// A fault that lasts is over.
     Heal { node: usize, what: Healed },
     /// A node starts.
@@ -38,6 +39,12 @@ pub(crate) enum Event {
     Scrub { node: usize, life: u64 },
     /// A stop waits no longer for connections.
     StopConnections { node: usize, life: u64 },
+    /// The bytes of a message between nodes arrive.
+    Peer { to: usize, bytes: Bytes },
+    /// Links between nodes that were cut carry something again, or nothing again.
+    Cut { cut: u64, is_cut: bool },
+    /// Clients whose node says nothing look for another.
+    Patience,
     /// A client connects.
     Connect { client: Client },
     /// Requests arrive at a node.
@@ -111,6 +118,12 @@ pub(crate) enum Input {
         query: u64,
         act: Act,
     },
+    /// Another node says something.
+    Peer {
+        message: Box<PeerMessage>,
+    },
+    /// The office is to be handed over.
+    HandOver,
     JournalWritten {
         ready_number: u64,
         took: Duration,

@@ -3,7 +3,8 @@
 
 use std::collections::BTreeSet;
 
-use mortarmq_shard::State;
+use mortarmq_node::{Delivery, Output};
+use mortarmq_shard::{Path, State};
 use mortarmq_types::{ConnectionId, DeliveryId, MemberId, Partition, Seq};
 
 use super::World;
@@ -47,6 +48,27 @@ impl World {
         let is_lost = |delivery: &&DeliveryId| leased.contains(*delivery) && !link.handed.contains(*delivery);
         if let Some(lost) = owed.iter().find(is_lost) {
             self.fail(format!("P7: {member} has resumed and holds delivery {lost}, which is not sent to it"));
+        }
+    }
+
+    /// What is sent is leased under that delivery (P5, P8). In a turn in which something was applied, it may have ended meanwhile.
+    pub(super) fn expect_live(&mut self, node: usize, output: &Output) {
+        let (Output::Deliveries { messages, .. }, Some(process)) = (output, &self.nodes[node].process) else { return };
+        if process.node.position().commit_index != process.turn_began_at {
+            return;
+        }
+        let paths = &process.node.shard().state().paths;
+        let is_live = |path: &Path, found: &Delivery| {
+            let entry =
+                path.partitions.get(found.partition.index()).and_then(|partition| partition.lease_of(found.seq));
+            entry.and_then(|entry| entry.lease()).is_some_and(|lease| lease.delivery_id == found.delivery_id)
+        };
+        let is_ended = |found: &&Delivery| {
+            !paths.values().filter(|path| path.topic == found.topic).any(|path| is_live(path, found))
+        };
+        if let Some(ended) = messages.iter().find(is_ended) {
+            let text = format!("P5: delivery {} is sent, and its lease has ended", ended.delivery_id);
+            self.fail(text);
         }
     }
 

@@ -5,14 +5,14 @@ use std::sync::{Arc, Mutex};
 
 use mortarmq_node::drive::{
     DriveOptions, JournalKeeper, RecoverStage, RecoverWatch, RecoveredNode, Room, RoomNews, SegmentKeeper, SlowReader,
-    Turns, chain, claim, recover,
+    Turns, chain, claim, claim_as_peer, recover,
 };
-use mortarmq_node::{NodeConfig, Now};
+use mortarmq_node::{NodeConfig, Now, Peer};
 use mortarmq_storage::{Disk, JournalOptions, Scrub, SegmentOptions};
 use mortarmq_types::{NodeId, ShardId};
 
 use super::World;
-use super::event::{Event, Healed};
+use super::event::{Event, Healed, Input};
 use super::node::{JournalState, Process, SegmentsState};
 use super::rot::can_rot_alive;
 use crate::plan::{FaultKind, Part, Site};
@@ -70,6 +70,9 @@ impl World {
                 self.fault_began(node, "clock", self.now_us);
             }
             FaultKind::Stop { down_ms } => self.stop(node, kind, down_ms),
+            FaultKind::Cut { .. } | FaultKind::HandOver => self.strike_cluster(node, kind),
+            // What rots on one of several is to be repaired by the others, which they cannot do yet.
+            FaultKind::Rot { .. } if self.has_peers() => {}
             FaultKind::Rot { part, way, down_ms, .. } => {
                 let process = self.nodes[node].process.as_ref();
                 let end = process.map(|process| process.journal.end()).map(|(path, end)| (path.to_path_buf(), end));
@@ -86,6 +89,18 @@ impl World {
         }
         self.trace.note(self.now_us, "fault", &[node as u64]);
         self.trace.explain(|| format!("{kind:?}"));
+    }
+
+    /// What only one of several nodes can meet.
+    fn strike_cluster(&mut self, node: usize, kind: FaultKind) {
+        if !self.has_peers() {
+            return;
+        }
+        self.tally.fault(kind);
+        match kind {
+            FaultKind::Cut { shape, ms, flap_ms } => self.cut_links(node, shape, ms, flap_ms),
+            _ => self.give(node, Input::HandOver),
+        }
     }
 
     /// A fault that lasted is over.
@@ -209,7 +224,13 @@ impl World {
         let machine = &self.nodes[node];
         let disk: Arc<dyn Disk> = Arc::new(machine.disk.clone());
         let (data_dir, node_id) = (Path::new(DATA_DIR), NodeId::new(u16::try_from(node).expect("few")));
-        let identity = claim(&*disk, data_dir, node_id, || Ok([9; 16])).map_err(|error| chain(&error))?;
+        let ids: Vec<NodeId> = (0..self.nodes.len()).map(|node| NodeId::new(node as u16)).collect();
+        let claimed = if self.has_peers() {
+            claim_as_peer(&*disk, data_dir, node_id, &ids, CLUSTER_ID)
+        } else {
+            claim(&*disk, data_dir, node_id, || Ok(CLUSTER_ID))
+        };
+        let identity = claimed.map_err(|error| chain(&error))?;
         let room_news: RoomNewsBox = Arc::default();
         let told = Arc::clone(&room_news);
         let teller = move |news: RoomNews<'_>| {
@@ -228,6 +249,11 @@ impl World {
         config.unwritten_bytes_max = settings.unwritten_bytes;
         config.checkpoint_after_bytes = settings.checkpoint_after_bytes;
         config.initial.segment_max_bytes = settings.segment_bytes;
+        if self.has_peers() {
+            config.peers = ids.iter().map(|id| Peer { node_id: *id, data_incarnation: identity.incarnation }).collect();
+            // What a node lacks must be in the journals of the others: they have no other way to give it yet.
+            config.journal_keep_bytes = HUGE_BYTES;
+        }
         let journal = JournalOptions {
             file_bytes: settings.journal_file_bytes,
             zero_step_bytes: settings.journal_file_bytes / 4,
@@ -275,8 +301,10 @@ impl World {
             reads: std::collections::BTreeMap::new(),
             stopping: None,
             is_loop_over: false,
+            turn_began_at: position.commit_index,
             checked_at: position.commit_index,
             was_ready: false,
+            led: false,
             scrub: Scrub::new(Arc::new(self.nodes[node].disk.clone()), PathBuf::from(DATA_DIR)),
         };
         self.nodes[node].process = Some(process);
@@ -293,7 +321,7 @@ impl World {
         self.after_disk(node);
         self.wake(node);
         if self.settings.scrape_at_start > 0 {
-            self.scrape();
+            self.scrape(node);
         }
     }
 }
@@ -323,6 +351,8 @@ fn down_of(kind: FaultKind) -> Down {
         FaultKind::DiskFull { .. }
         | FaultKind::SlowSync { .. }
         | FaultKind::Pause { .. }
+        | FaultKind::Cut { .. }
+        | FaultKind::HandOver
         | FaultKind::ClockJump { .. } => Down { down_ms: 0, loses_power: false, is_new_boot: false },
     }
 }
@@ -342,6 +372,8 @@ impl FaultKind {
             Self::ClockJump { .. } => "clock",
             Self::Rot { .. } => "rot",
             Self::Stop { .. } => "stop",
+            Self::Cut { .. } => "cut",
+            Self::HandOver => "hand-over",
         }
     }
 
@@ -350,12 +382,15 @@ impl FaultKind {
     pub fn name(self) -> String {
         match self {
             Self::Rot { part, way, .. } => format!("rot {part} {way}"),
+            Self::Cut { shape, flap_ms: 0, .. } => format!("cut {shape}"),
+            Self::Cut { shape, .. } => format!("cut {shape}, flapping"),
             _ => self.word().to_owned(),
         }
     }
 }
 
 pub(crate) const DATA_DIR: &str = "data";
+const CLUSTER_ID: [u8; 16] = [9; 16];
 const HUGE_BYTES: u64 = 1 << 40;
 /// How long after a fault that lasts what it kept from happening may still be under way.
 const TROUBLED_US: u64 = 5_000_000;

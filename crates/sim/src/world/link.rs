@@ -7,6 +7,7 @@ use mortarmq_types::{ConnectionId, DeliveryId};
 
 use super::World;
 use super::event::{Client, Event, Input, ToClient};
+use super::node::Process;
 use crate::plan::LinkEnd;
 
 /// A connection.
@@ -23,6 +24,8 @@ pub(crate) struct Link {
     pub(crate) queued_bytes: u64,
     is_pumped: bool,
     pub(crate) stalled_until_us: u64,
+    /// For how many looks of its client nothing came though something was asked.
+    pub(crate) silent_looks: u64,
     /// Whether the node's end takes anything.
     pub(crate) is_open: bool,
     /// Deliveries that the loop handed over.
@@ -38,9 +41,14 @@ pub(crate) struct Link {
 }
 
 impl World {
-    /// Opens a connection of a client; nothing if the node is down.
-    pub(crate) fn open_link(&mut self, client: Client, node: usize) -> Option<ConnectionId> {
-        self.nodes[node].process.as_ref().filter(|process| process.was_ready && process.stopping.is_none())?;
+    /// Opens a connection of a client to the node whose turn it is; nothing if that is down.
+    pub(crate) fn open_link(&mut self, client: Client) -> Option<ConnectionId> {
+        let node = self.target(client);
+        let accepts = |process: &&Process| process.stopping.is_none() && (process.was_ready || self.has_peers());
+        if self.nodes[node].process.as_ref().filter(accepts).is_none() {
+            self.turn_to_next(client);
+            return None;
+        }
         self.last_connection += 1;
         let connection = ConnectionId::new(self.last_connection);
         let link = Link {
@@ -54,6 +62,7 @@ impl World {
             queued_bytes: 0,
             is_pumped: false,
             stalled_until_us: 0,
+            silent_looks: 0,
             is_open: true,
             handed: BTreeSet::new(),
             breaks_between_frames: false,
@@ -268,7 +277,9 @@ impl World {
             link.is_open = false;
             link.up.clear();
             link.outlet.clear();
+            let client = link.client;
             let at_us = self.now_us + self.net.delay(1, 100);
+            self.turn_to_next(client);
             self.at(at_us, Event::Lost { connection });
         }
     }

@@ -1,13 +1,16 @@
 //! The world: one thread, a queue of events, machines with nodes, connections, clients. One plan decides everything.
 //!
 //! Time is in microseconds. Nothing happens between events; what takes time is an event that comes later. `turn.rs` is the
-//! shard's loop, `disk_work.rs` the threads behind it, `link.rs` the connections, `faults.rs` what fails.
+//! shard's loop, `disk_work.rs` the threads behind it, `link.rs` the connections, `net.rs` the links between nodes, `cluster.rs`
+//! what is true of all nodes together, `faults.rs` what fails.
 
+mod cluster;
 mod disk_work;
 mod event;
 mod expected;
 mod faults;
 mod link;
+mod net;
 mod node;
 mod rot;
 mod run;
@@ -42,6 +45,9 @@ pub(crate) struct World {
     queue: BinaryHeap<Due>,
     last_serial: u64,
     pub(crate) nodes: Vec<Machine>,
+    /// The links between nodes.
+    pub(crate) peers: net::Net,
+    pub(crate) cluster: cluster::Cluster,
     pub(crate) links: BTreeMap<ConnectionId, Link>,
     pub(crate) last_connection: u64,
     pub(crate) producers: Vec<Producer>,

@@ -35,6 +35,8 @@ pub(crate) struct Machine {
     pub(crate) troubled_until_us: u64,
     /// The highest position that anybody was told.
     pub(crate) told: Position,
+    /// The highest commit index of them, whatever the epoch.
+    pub(crate) told_commit: CommitIndex,
     /// Whether nothing fails any more.
     pub(crate) is_healed: bool,
     /// Whether the disk is full on purpose.
@@ -97,9 +99,13 @@ pub(crate) struct Process {
     pub(crate) stopping: Option<Stopping>,
     /// Whether the loop has ended and only the threads behind it go on.
     pub(crate) is_loop_over: bool,
+    /// Commands applied when the last turn began.
+    pub(crate) turn_began_at: CommitIndex,
     /// Commands applied when everything was last checked.
     pub(crate) checked_at: CommitIndex,
     pub(crate) was_ready: bool,
+    /// Whether it led, and its answers rested on its own epoch, after its last turn.
+    pub(crate) led: bool,
     pub(crate) scrub: Scrub,
 }
 
@@ -140,6 +146,12 @@ pub(crate) enum SegmentsState {
 }
 
 impl Machine {
+    /// Somebody is told something that rests on a position.
+    pub(crate) fn tell(&mut self, position: Position) {
+        self.told = self.told.max(position);
+        self.told_commit = self.told_commit.max(position.commit_index);
+    }
+
     /// Notes that something begins, and arms a fault that waits for it.
     pub(crate) fn enter(&mut self, site: Site) -> u64 {
         use crate::plan::Anchor;
@@ -175,6 +187,8 @@ impl Machine {
             | FaultKind::Pause { .. }
             | FaultKind::ClockJump { .. }
             | FaultKind::Rot { .. }
+            | FaultKind::Cut { .. }
+            | FaultKind::HandOver
             | FaultKind::Stop { .. } => return,
         }
         self.armed = Some(Armed { operation, kind, site });

@@ -4,15 +4,17 @@ use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 
 use mortarmq_shard::Times;
 use mortarmq_storage::MemoryDisk;
-use mortarmq_types::{ConnectionId, Position};
+use mortarmq_types::{CommitIndex, ConnectionId, Position};
 
+use super::cluster::{Cluster, PATIENCE_US};
 use super::event::{Client, Event, ToClient};
+use super::net::Net;
 use super::{Machine, MachineClock, Samples, World};
 use crate::clients::consumer::Consumer;
 use crate::clients::operator::Operator;
 use crate::clients::producer::Producer;
 use crate::history::Histories;
-use crate::plan::{Anchor, FaultKind, Plan, Settings, Way};
+use crate::plan::{Anchor, Fault, FaultKind, Plan, Settings, Way};
 use crate::random::Random;
 use crate::tally::Tally;
 use crate::topics::Topics;
@@ -36,32 +38,7 @@ impl World {
         let seed = settings.seed;
         let topics = Topics::new(&settings, &mut Random::of(seed, 1));
         let mut chance = Random::of(seed, 2);
-        let disk = MemoryDisk::new();
-        let clock = MachineClock {
-            boot: 1,
-            boot_ms: chance.between(1, 100_000_000),
-            booted_at_us: 0,
-            slow_ppm: settings.slow_clock_ppm,
-            wall_base_ms: 1_700_000_000_000,
-        };
-        let machine = Machine {
-            disk,
-            clock,
-            process: None,
-            life: 0,
-            sites: BTreeMap::new(),
-            faults: plan.faults.iter().filter(|fault| matches!(fault.anchor, Anchor::Nth { .. })).copied().collect(),
-            armed: None,
-            slow_sync_us: None,
-            paused_until_us: 0,
-            troubled_until_us: 0,
-            told: Position::default(),
-            is_healed: false,
-            is_full: false,
-            damages: Vec::new(),
-            rotten_dirs: BTreeSet::new(),
-            former: None,
-        };
+        let nodes = (0..settings.nodes.clamp(1, NODES_MAX)).map(|node| machine(node, plan, &mut chance)).collect();
         let consumers = consumers(&topics, &settings);
         let producers = (0..usize::try_from(settings.producers).expect("few"))
             .map(|number| Producer::new(number, number % topics.len(), Random::of(seed, 500 + number as u64)))
@@ -70,7 +47,9 @@ impl World {
             now_us: 0,
             queue: BinaryHeap::new(),
             last_serial: 0,
-            nodes: vec![machine],
+            nodes,
+            peers: Net::new(Random::of(seed, 6)),
+            cluster: Cluster::default(),
             links: BTreeMap::new(),
             last_connection: 0,
             producers,
@@ -120,9 +99,12 @@ impl World {
         }
         for fault in &plan.faults {
             if let Anchor::At(at_us) = fault.anchor {
-                let node = usize::try_from(fault.node.saturating_sub(1)).unwrap_or(0).min(self.nodes.len() - 1);
+                let node = place_of(fault.node, self.nodes.len());
                 self.at(at_us, Event::Fault { node, kind: fault.kind });
             }
+        }
+        if self.has_peers() {
+            self.at(PATIENCE_US, Event::Patience);
         }
         self.at(self.settings.work_ms * 1000, Event::EndOfWork);
     }
@@ -134,7 +116,7 @@ impl World {
             self.happen(event);
         }
         if self.failure.is_none() {
-            self.check_all(0);
+            (0..self.nodes.len()).for_each(|node| self.check_all(node));
         }
         let unreached = self.nodes.iter().flat_map(|machine| machine.faults.clone()).collect();
         let Self { mut histories, failure, trace, tally, now_us, topics, .. } = self;
@@ -145,7 +127,11 @@ impl World {
     fn happen(&mut self, event: Event) {
         match event {
             Event::Deed(deed) => self.deed(deed),
-            Event::Fault { node, kind } => self.strike(node, kind),
+            Event::Fault { node, kind } => {
+                let leader = self.leader();
+                self.strike(node.or(leader).unwrap_or(0), kind);
+                self.note_losses(leader);
+            }
             Event::Heal { node, what } => self.heal(node, what),
             Event::Start { node } => self.start(node),
             Event::Turn { node, life } if self.lives(node, life) => self.turn(node),
@@ -170,6 +156,9 @@ impl World {
             | Event::HalfClosed { .. }
             | Event::StopConnections { .. }
             | Event::Scrub { .. } => {}
+            Event::Peer { to, bytes } => self.peer_arrives(to, bytes),
+            Event::Cut { cut, is_cut } => self.peers.set_cut(cut, is_cut && !self.is_healing),
+            Event::Patience => self.lose_patience(),
             Event::Connect { client } => self.connect(client),
             Event::Arrive { connection } => self.arrive(connection),
             Event::Pump { connection } => self.pump(connection),
@@ -197,7 +186,8 @@ impl World {
     }
 
     fn receive(&mut self, connection: ConnectionId, message: ToClient) {
-        let Some(link) = self.links.get(&connection).filter(|link| link.is_open) else { return };
+        let Some(link) = self.links.get_mut(&connection).filter(|link| link.is_open) else { return };
+        link.silent_looks = 0;
         match link.client {
             Client::Producer(number) => self.producer_receives(number, message),
             Client::Consumer(number) => self.consumer_receives(number, message),
@@ -225,6 +215,7 @@ impl World {
     fn end_work(&mut self) {
         self.is_healing = true;
         self.trace.note(self.now_us, "end of work", &[]);
+        self.peers.heal();
         for machine in &mut self.nodes {
             machine.is_healed = true;
             machine.disk.set_capacity(None);
@@ -287,7 +278,7 @@ impl World {
         self.at(self.now_us + DRAIN_LOOK_US, Event::Drained);
     }
 
-    fn what_is_open(&self) -> String {
+    fn what_is_open(&mut self) -> String {
         let mut open = Vec::new();
         for producer in &self.producers {
             if !producer.is_done() {
@@ -302,8 +293,9 @@ impl World {
         if self.operator.waits() {
             open.push("the operator waits".to_owned());
         }
-        let Some(process) = &self.nodes[0].process else { return "the node is down".to_owned() };
-        let state = process.node.shard().state();
+        open.extend(self.look_equal());
+        let Some(node) = self.main_node() else { return open.join("; ") };
+        let state = node.shard().state();
         for path in state.paths.values() {
             let books = state.books(path);
             if books.depth > 0 {
@@ -312,6 +304,46 @@ impl World {
             }
         }
         open.join("; ")
+    }
+}
+
+/// The place of a node among so many; nothing of whoever leads.
+fn place_of(node: u64, nodes: usize) -> Option<usize> {
+    (node > 0 || nodes == 1).then(|| usize::try_from(node.saturating_sub(1)).unwrap_or(0).min(nodes - 1))
+}
+
+fn machine(number: u64, plan: &Plan, chance: &mut Random) -> Machine {
+    let settings = &plan.settings;
+    let is_mine = |fault: &&Fault| {
+        let nodes = settings.nodes.clamp(1, NODES_MAX);
+        let place = fault.node.clamp(1, nodes) - 1;
+        matches!(fault.anchor, Anchor::Nth { .. }) && place == number
+    };
+    Machine {
+        disk: MemoryDisk::new(),
+        clock: MachineClock {
+            boot: 1,
+            boot_ms: chance.between(1, 100_000_000),
+            booted_at_us: 0,
+            // Each is slow in its own way, and none is fast: a lease lasts at least as long as the world says.
+            slow_ppm: settings.slow_clock_ppm * [1, 0, 2, 0, 1][usize::try_from(number).expect("few")],
+            wall_base_ms: 1_700_000_000_000,
+        },
+        process: None,
+        life: 0,
+        sites: BTreeMap::new(),
+        faults: plan.faults.iter().filter(is_mine).copied().collect(),
+        armed: None,
+        slow_sync_us: None,
+        paused_until_us: 0,
+        troubled_until_us: 0,
+        told: Position::default(),
+        told_commit: CommitIndex::ZERO,
+        is_healed: false,
+        is_full: false,
+        damages: Vec::new(),
+        rotten_dirs: BTreeSet::new(),
+        former: None,
     }
 }
 
@@ -329,6 +361,8 @@ fn consumers(topics: &Topics, settings: &Settings) -> Vec<Consumer> {
     consumers
 }
 
+/// Most nodes of a world.
+const NODES_MAX: u64 = 5;
 const DRAIN_LOOK_US: u64 = 400_000;
 /// Longer than every lease, session, delay and backoff of a plan together.
 const DRAIN_LIMIT_US: u64 = 180_000_000;

@@ -3,20 +3,24 @@
 
 use super::World;
 use super::event::{Event, Input};
-use super::node::{JournalState, SegmentsState, Stopping};
+use super::node::{JournalState, Process, SegmentsState, Stopping};
 use crate::plan::FaultKind;
 
 impl World {
     /// A process is asked to stop.
     pub(super) fn stop(&mut self, node: usize, kind: FaultKind, down_ms: u64) {
+        let has_peers = self.has_peers();
         let machine = &mut self.nodes[node];
         let life = machine.life;
-        let Some(process) = machine.process.as_mut().filter(|process| process.was_ready && process.stopping.is_none())
-        else {
+        let is_up = |process: &&mut Process| process.stopping.is_none() && (process.was_ready || has_peers);
+        let Some(process) = machine.process.as_mut().filter(is_up) else {
             return;
         };
         process.stopping = Some(Stopping { down_ms, is_loop_told: false });
         self.tally.fault(kind);
+        if has_peers {
+            self.give(node, Input::HandOver);
+        }
         for connection in self.links_of(node) {
             // What is on its way is not waited for: from now on nothing is read.
             self.take_no_more(connection);

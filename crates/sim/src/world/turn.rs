@@ -53,6 +53,7 @@ impl World {
             return self.turn_by(node, until_us);
         }
         process.turn_at_us = None;
+        process.turn_began_at = process.node.position().commit_index;
         self.samples.note(self.now_us, process.node.position().commit_index);
         for _ in 0..EVENTS_PER_TURN {
             let Some(input) = self.nodes[node].process.as_mut().and_then(|process| process.inbox.pop_front()) else {
@@ -114,6 +115,12 @@ impl World {
                 let at = Duration::from_micros(self.now_us);
                 process.turns.journal_written(target, now, at, took, ready_number);
             }
+            Input::Peer { message } => target.handle_peer(now, *message),
+            Input::HandOver => {
+                if target.handle_hand_over(now, None).is_ok() {
+                    self.tally.reach("office handed over");
+                }
+            }
             Input::SegmentsWritten { ticket } => target.handle_segments_written(now, ticket),
             Input::CheckpointWritten { log_index, bytes } => target.handle_checkpoint_written(now, log_index, bytes),
             Input::CheckpointPutOff { log_index } => target.handle_checkpoint_put_off(now, log_index),
@@ -173,6 +180,7 @@ impl World {
                 }
                 Output::Deliveries { connection, subscription, .. } => {
                     self.note_told(node, &output);
+                    self.expect_live(node, &output);
                     if let Some(Output::Deliveries { messages, .. }) = self.hand_over(connection, output)
                         && let Some(process) = &mut self.nodes[node].process
                     {
@@ -181,11 +189,18 @@ impl World {
                     self.note_congestion(node, connection);
                 }
                 Output::Query { query, reply } => {
-                    self.nodes[node].told = self.nodes[node].told.max(reply.position);
+                    self.nodes[node].tell(reply.position);
                     let at_us = self.now_us + self.net.delay(20, self.settings.link_us);
                     self.at(at_us, Event::Answer { query, reply });
                 }
-                Output::GroupExpired { .. } | Output::Role { .. } | Output::SendPeer { .. } => {}
+                Output::SendPeer { to, message } => self.send_peer(node, to, &message),
+                Output::Role { epoch, is_leader, .. } => {
+                    self.trace.note(self.now_us, "role", &[node as u64, epoch.get(), u64::from(is_leader)]);
+                    if is_leader {
+                        self.note_leader(node, epoch);
+                    }
+                }
+                Output::GroupExpired { .. } => {}
             }
         }
     }
@@ -196,7 +211,7 @@ impl World {
         match output {
             Output::Replies { connection, replies } => {
                 for reply in replies {
-                    machine.told = machine.told.max(reply.position);
+                    machine.tell(reply.position);
                     let position = reply.position.commit_index.get();
                     let is_ok = u64::from(reply.result.is_ok());
                     self.trace.note(self.now_us, "reply", &[connection.get(), position, is_ok]);
@@ -207,7 +222,7 @@ impl World {
             }
             Output::Deliveries { connection, messages, .. } => {
                 for found in messages {
-                    machine.told = machine.told.max(found.position);
+                    machine.tell(found.position);
                     let numbers = [
                         connection.get(),
                         u64::from(found.partition.get()),
@@ -220,7 +235,7 @@ impl World {
                 }
             }
             Output::PullEnded { connection, position, result, .. } => {
-                machine.told = machine.told.max(*position);
+                machine.tell(*position);
                 let count = result.as_ref().map_or(0, |count| u64::from(*count));
                 self.trace.note(self.now_us, "pull ended", &[connection.get(), position.commit_index.get(), count]);
             }
@@ -248,6 +263,8 @@ impl World {
             Input::CheckpointPutOff { log_index } => ("in checkpoint put off", *log_index),
             Input::Disk { state } => ("in disk", state.free_bytes),
             Input::ReadDone { ticket, .. } => ("in read", *ticket),
+            Input::Peer { message } => ("in peer", message.from() >> 32),
+            Input::HandOver => ("in hand over", 0),
         };
         self.trace.note(self.now_us, what, &[node as u64, number]);
         if let Input::Requests { requests, .. } = input {
@@ -278,13 +295,17 @@ impl World {
             process.checked_at = commit;
             self.check_all(node);
         }
+        self.compare(node);
+        let (told, told_commit) = self.told();
         let Some(process) = &mut self.nodes[node].process else { return };
-        if process.node.is_ready() && !process.was_ready {
+        let leads = process.node.is_ready();
+        let has_led = std::mem::replace(&mut process.led, leads);
+        if leads && !has_led {
             process.was_ready = true;
             // Only now is the end of the log applied.
-            let (position, told) = (process.node.position(), self.nodes[node].told);
-            if position < told {
-                self.fail(format!("P1, P10: the node comes back at {position:?} and had told {told:?}"));
+            let position = process.node.position();
+            if position < told || position.commit_index < told_commit {
+                self.fail(format!("P1, P10: node {} leads from {position:?} on, and {told:?} was told", node + 1));
             }
         }
     }

@@ -28,7 +28,7 @@ impl World {
         let place = (delivery.topic, delivery.partition.get(), delivery.seq.get());
         self.delivered_from.insert(place, known.message.clone());
         let id = delivery.delivery_id.get();
-        let life = self.nodes[0].life;
+        let life = self.era();
         let consumer = &mut self.consumers[number];
         if !consumer.is_joined || consumer.held.contains_key(&id) {
             // It was on its way when the member left, or is sent again for good measure.
@@ -77,8 +77,8 @@ impl World {
         self.histories.record(incarnation, &record);
         self.tally.operations += 1;
         self.tally.reach(cause(delivery.cause).word());
-        if self.nodes[0].life > 1 && delivery.cause == mortarmq_types::Cause::First {
-            self.tally.reach("first delivery after a restart");
+        if self.era() > 1 && delivery.cause == mortarmq_types::Cause::First {
+            self.reach_across("first delivery after a restart", "first delivery after a failover");
         }
         self.consumers[number].held.insert(id, held);
         self.decide(number, id, lease_ms);
@@ -210,7 +210,7 @@ impl World {
         let position = reply.position;
         match reply.result {
             Ok(Answer::Settled(codes)) if codes.len() == all.len() => {
-                let life = self.nodes[0].life;
+                let life = self.era();
                 for (said, code) in all.into_iter().zip(codes) {
                     let outcome = if code == SettleCode::Done { Outcome::Ok } else { Outcome::Refused };
                     self.record_settle(number, &said, Some(position), outcome, Some(self.now_ns()));
@@ -229,15 +229,19 @@ impl World {
         let is_ok = outcome == Outcome::Ok;
         if is_ok && said.held.was_retried {
             self.tally.reach("ack retried after a lost answer");
+            if self.has_peers() && said.held.life != life {
+                self.tally.reach("ack retried after a failover");
+            }
         }
         if is_ok && said.held.life != life {
-            self.tally.reach("lease alive across a restart");
+            self.reach_across("lease alive across a restart", "lease alive across a failover");
         }
         if !is_ok && said.what == What::AckLate {
             self.tally.reach("late ack refused");
         }
-        if is_ok && said.what == What::Dead && self.nodes[0].life > 1 {
-            self.tally.reach("dead letter around a restart");
+        let is_later = if self.has_peers() { said.held.life != life } else { life > 1 };
+        if is_ok && said.what == What::Dead && is_later {
+            self.reach_across("dead letter around a restart", "dead letter during a failover");
         }
     }
 
@@ -248,8 +252,11 @@ impl World {
         for said in &all {
             self.record_settle(number, said, None, outcome, ret);
         }
-        if failure.code == ErrorCode::UnknownMember || failure.code == ErrorCode::UnknownTopic {
+        if failure.code == ErrorCode::UnknownTopic {
             return self.member_is_gone(number);
+        }
+        if self.leave_if_not_served(number, failure).is_some() && !self.has_peers() {
+            return;
         }
         // Back-pressure: it is said again, unless the member is over by now.
         for said in all {
