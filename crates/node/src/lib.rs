@@ -38,6 +38,7 @@ mod output;
 mod peers;
 mod pulls;
 mod queries;
+mod read_ahead;
 mod recent;
 mod recovery;
 mod redrives;

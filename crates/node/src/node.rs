@@ -26,6 +26,7 @@ use crate::open_batch::{OpenBatch, Waiter};
 use crate::output::{Output, ReadJob, ReadResult};
 use crate::pulls::Pulls;
 use crate::queries::Queries;
+use crate::read_ahead::ReadAhead;
 use crate::recent::Recent;
 use crate::recovery::to_journal;
 use crate::redrives::Redrives;
@@ -51,6 +52,7 @@ pub struct Node {
     pub(crate) recent: Recent,
     pub(crate) sends: Sends,
     pub(crate) stretches: Stretches,
+    pub(crate) ahead: ReadAhead,
     pub(crate) queries: Queries,
     pub(crate) redrives: Redrives,
     pub(crate) open: OpenBatch,
@@ -120,6 +122,9 @@ pub(crate) struct ProposedBatch {
 /// What closing a batch adds to it, at most.
 const STAMP_BYTES: usize = 64;
 
+/// Before a batch is held back, at most so many paths are looked at for who waits.
+const PATHS_LOOKED_AT: usize = 16;
+
 /// The driver ticks this often.
 pub const TICK_MS: u64 = 50;
 
@@ -144,6 +149,7 @@ impl Node {
             recent,
             sends: Sends::default(),
             stretches: Stretches::default(),
+            ahead: ReadAhead::default(),
             queries: Queries::default(),
             redrives: Redrives::default(),
             open: OpenBatch::default(),
@@ -286,11 +292,17 @@ impl Node {
     /// For how many connections a batch waits while the driver gathers, before they publish; 0 if it is closed at once.
     #[must_use]
     pub fn missing(&self) -> u64 {
-        // Who has credit waits for messages that are there, and the first batch of an office for nobody.
-        let is_urgent = self.first_batch_due || !self.attention.is_empty();
-        // Then nothing that could come would go into it.
+        let missing = self.connections.missing();
+        // The first batch of an office waits for nobody, and when nothing that could come would go into it, it is over.
         let is_over = self.open.is_full() || self.open.has_others() || !self.overflow.is_empty();
-        if is_urgent || is_over { 0 } else { self.connections.missing() }
+        if missing == 0 || self.first_batch_due || is_over || self.is_anyone_waiting() { 0 } else { missing }
+    }
+
+    /// Whether somebody with credit waits for messages that are there, or that an ack in the open batch lets go. An ack of a
+    /// consumer that keeps up lets nothing go. More paths than a few are not looked at one by one.
+    fn is_anyone_waiting(&self) -> bool {
+        let mut moved = self.attention.iter().chain(self.open.settled.keys());
+        self.attention.len() + self.open.settled.len() > PATHS_LOOKED_AT || moved.any(|id| self.is_awaited(*id))
     }
 
     /// Whether anything that was asked is not proposed yet: it is in the batch that is collected, or waits for room in one.
@@ -306,6 +318,7 @@ impl Node {
             self.replica.handle_tick();
             self.next_raft_tick = now.monotonic.after_ms(TICK_MS);
         }
+        self.ahead.sweep(now.monotonic);
         self.run_timed_duties(now);
     }
 

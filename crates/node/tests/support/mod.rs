@@ -58,6 +58,8 @@ pub(crate) struct Rig {
     /// Reads of records and of index entries so far.
     pub(crate) record_reads: u64,
     pub(crate) index_reads: u64,
+    /// Bytes of commands that were written to the journal since the start.
+    pub(crate) journal_bytes: u64,
     /// Whether the recovery cut a torn batch.
     pub(crate) torn: bool,
     /// What each of the disk's operations since the start belonged to, if that is watched.
@@ -229,6 +231,7 @@ impl Rig {
             from_checkpoint: covered.is_some(),
             record_reads: 0,
             index_reads: 0,
+            journal_bytes: 0,
             torn: recovered.torn.is_some(),
             doing: options.is_watched.then(BTreeMap::new),
             under_way,
@@ -360,6 +363,7 @@ impl Rig {
     pub(crate) fn finish_journal(&mut self) -> Result<bool, Crashed> {
         let Some((ready_number, batch)) = self.under_way.journal.take() else { return Ok(false) };
         let (begun, files) = (self.disk.operations(), self.journal_names());
+        self.journal_bytes += batch.entries.iter().map(|entry| entry.data.len() as u64).sum::<u64>();
         self.journal.append(&batch).map_err(crashed)?;
         self.note(begun, Doing::Append);
         let is_new = |name: &String| name.ends_with(".journal") && !files.contains(name);
