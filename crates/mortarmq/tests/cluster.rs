@@ -120,9 +120,7 @@ async fn p1_p6_a_killed_leader_loses_nothing_and_no_ack_is_forgotten() {
         for _ in 0..100 {
             let delivery =
                 tokio::time::timeout(LONG, consumer.next()).await.expect("in time").expect("goes on").expect("sound");
-            seen.push(
-                String::from_utf8(delivery.value.to_vec()).expect("a number").parse::<u64>().expect("a number"),
-            );
+            seen.push(String::from_utf8(delivery.value.to_vec()).expect("a number").parse::<u64>().expect("a number"));
             delivery.ack().await.expect("its lease is live");
         }
         assert!(cluster.leader_among(&others(leader)) != leader);

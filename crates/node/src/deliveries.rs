@@ -73,13 +73,14 @@ impl Node {
         messages: Vec<Unread>,
     ) {
         let mut held = Vec::new();
+        let is_shared = is_shared(self.shard.state().paths.get(&path));
         let messages = messages
             .into_iter()
             .map(|unread| match self.recent.get(topic, partition, unread.lease.seq) {
                 // Whether its record is still there or not: what a redriven message is made of does not depend on memory.
                 _ if unread.lease.source.is_some() => Slot::Missing(Box::new(unread)),
                 Some(stored) => complete(&unread, topic, partition, stored, &mut held),
-                None => match self.ahead.take((path, partition), unread.lease.seq) {
+                None => match self.ahead.take((path, partition), unread.lease.seq, is_shared) {
                     Some(stored) => complete(&unread, topic, partition, &stored, &mut held),
                     None => Slot::Missing(Box::new(unread)),
                 },
@@ -183,12 +184,16 @@ impl Node {
             let wanted = batch.missing();
             // What went with its topic is not rotten.
             let is_there = self.shard.state().topics.contains_key(&batch.topic);
+            let is_shared = is_shared(self.shard.state().paths.get(&batch.path));
             of_path = is_there.then_some(batch.path);
             for slot in &mut batch.messages {
                 let Slot::Missing(unread) = slot else { continue };
                 let (seq, place) = (unread.lease.seq, unread.place());
                 let Some(wanted) = wanted.filter(|wanted| wanted.first.is_letter == place.is_letter) else { continue };
                 if let Ok(at) = found.binary_search_by_key(&place.seq, |stored| stored.seq) {
+                    if is_shared {
+                        found[at] = found[at].clone().alone();
+                    }
                     *slot = complete(unread, batch.topic, batch.partition, &found[at], &mut held);
                 } else if wanted.first == place && found.front().is_none_or(|first| first.seq >= wanted.to) {
                     // Asked for and not found: the bytes are rotten. They are not served (P11), and the message is held.
@@ -198,7 +203,7 @@ impl Node {
             }
             if let Some(wanted) = wanted.filter(|wanted| !wanted.first.is_letter) {
                 let ahead = found.split_off(found.partition_point(|stored| stored.seq < wanted.to));
-                if !ahead.is_empty() {
+                if is_there && !ahead.is_empty() {
                     self.ahead.keep((batch.path, batch.partition), ahead);
                 }
             }
@@ -221,7 +226,10 @@ impl Node {
                 None => break,
                 Some(Pending::Messages(batch)) if batch.read.is_some() => break,
                 Some(Pending::Messages(batch)) => {
-                    held.push((batch.path, fill(batch, &mut self.ahead)));
+                    held.push((
+                        batch.path,
+                        fill(batch, &mut self.ahead, is_shared(self.shard.state().paths.get(&batch.path))),
+                    ));
                     if let Some(Missing { first, to }) = batch.missing() {
                         let path = self.shard.state().paths.get(&batch.path);
                         let reads_ahead = !first.is_letter && reads_ahead(batch, first.seq, path, &self.ahead);
@@ -339,15 +347,20 @@ fn complete(
     }))
 }
 
+/// Whether what is read for a path goes to several members.
+fn is_shared(path: Option<&Path>) -> bool {
+    path.is_some_and(|path| path.members.len() > 1)
+}
+
 /// Takes what was read ahead. Hands over what cannot be read.
-fn fill(batch: &mut Batch, ahead: &mut ReadAhead) -> Vec<HeldBack> {
+fn fill(batch: &mut Batch, ahead: &mut ReadAhead, is_shared: bool) -> Vec<HeldBack> {
     let mut held = Vec::new();
     for slot in &mut batch.messages {
         let Slot::Missing(unread) = slot else { continue };
         if unread.place().is_letter {
             continue;
         }
-        if let Some(stored) = ahead.take((batch.path, batch.partition), unread.lease.seq) {
+        if let Some(stored) = ahead.take((batch.path, batch.partition), unread.lease.seq, is_shared) {
             *slot = complete(unread, batch.topic, batch.partition, &stored, &mut held);
         }
     }

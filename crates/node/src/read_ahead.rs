@@ -53,8 +53,9 @@ impl ReadAhead {
         self.places.insert(place, Ahead { records, is_used: true });
     }
 
-    /// Takes a record, if it is here. Those before it are forgotten: a path goes on from where it is.
-    pub(crate) fn take(&mut self, place: Place, seq: Seq) -> Option<Stored> {
+    /// Takes a record, if it is here. Those before it are forgotten: a path goes on from where it is. What is `shared` among members gets
+    /// bytes of its own: one who reads slowly must not hold the whole read for each message that it does not take.
+    pub(crate) fn take(&mut self, place: Place, seq: Seq, is_shared: bool) -> Option<Stored> {
         let ahead = self.places.get_mut(&place)?;
         ahead.is_used = true;
         while ahead.records.front().is_some_and(|record| record.seq < seq) {
@@ -64,7 +65,7 @@ impl ReadAhead {
         if ahead.records.is_empty() {
             self.places.remove(&place);
         }
-        found
+        found.map(|stored| if is_shared { stored.alone() } else { stored })
     }
 
     /// Forgets what nobody has asked for lately.
@@ -110,7 +111,7 @@ mod tests {
     }
 
     fn take(ahead: &mut ReadAhead, path: u64, seq: u64) -> Option<u64> {
-        ahead.take(place(path), Seq::new(seq)).map(|stored| stored.seq.get())
+        ahead.take(place(path), Seq::new(seq), path == 2).map(|stored| stored.seq.get())
     }
 
     #[test]

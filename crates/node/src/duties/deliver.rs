@@ -119,6 +119,9 @@ impl Node {
     /// not looked at.
     pub(crate) fn is_awaited(&self, id: PathId) -> bool {
         let Some(path) = self.shard.state().paths.get(&id) else { return false };
+        if path.members.len() > MEMBERS_LOOKED_AT {
+            return true;
+        }
         !self.pulls.of_path(id).is_empty() || (self.may_lease(id, path) > 0 && !self.receivers(id).is_empty())
     }
 
@@ -299,3 +302,6 @@ impl Node {
 fn still(partition: &PathPartition) -> u64 {
     partition.in_flight() + partition.scheduled() + partition.unreadable()
 }
+
+/// Of a path with more members, whether one of them waits is not looked at while a batch gathers: it is taken for so.
+const MEMBERS_LOOKED_AT: usize = 64;

@@ -4,6 +4,8 @@
 //! once. Done in a row, that left a journal beside it one of forty of its writes, for as long as it took. So a large file
 //! loses its name at once and its blocks in its turn: until then it is held open, which no name, reader or listing notices.
 //!
+//! Where room is short, all of it comes back at once: it is worth more than a smooth second.
+//!
 //! # Invariants
 //! 1. At most [`WAITING_MAX`] files wait; what comes beyond gives its room back at once.
 
@@ -21,7 +23,8 @@ use std::time::Instant;
 /// As of any change of a directory: with its next sync. A crash gives the room back too, as that of any file without a name.
 pub(super) fn remove(path: &Path) -> io::Result<()> {
     // What cannot be opened is removed all the same.
-    let held = File::open(path).ok().filter(|file| file.metadata().is_ok_and(|file| file.len() >= LARGE_BYTES));
+    let is_large = |file: &File| file.metadata().is_ok_and(|file| file.len() >= LARGE_BYTES);
+    let held = File::open(path).ok().filter(|file| is_large(file) && !is_room_short(file));
     std::fs::remove_file(path)?;
     if let (Some(file), Some(waiting)) = (held, WAITING.get_or_init(start)) {
         // Too many wait, and it is closed here and now.
@@ -40,10 +43,17 @@ fn start() -> Option<SyncSender<File>> {
 /// Closes one after the other, and leaves the disk to others for a while between two.
 fn free(files: &Receiver<File>) {
     for file in files {
-        let begun = Instant::now();
+        let (begun, is_short) = (Instant::now(), is_room_short(&file));
         drop(file);
-        thread::sleep(begun.elapsed() * REST);
+        if !is_short {
+            thread::sleep(begun.elapsed() * REST);
+        }
     }
+}
+
+/// Whether the file system could do with what waits, or does not say.
+fn is_room_short(file: &File) -> bool {
+    rustix::fs::fstatvfs(file).map_or(true, |room| room.f_bavail.saturating_mul(room.f_frsize) < SHORT_BYTES)
 }
 
 /// Those that wait; there is one disk, and one process that works on it.
@@ -53,6 +63,8 @@ static WAITING: OnceLock<Option<SyncSender<File>>> = OnceLock::new();
 const LARGE_BYTES: u64 = 16 << 20;
 /// File handles that this may take.
 const WAITING_MAX: usize = 64;
+/// With less room than that no file waits: about twice what files of the usual 64 MiB could hold back.
+const SHORT_BYTES: u64 = 8 << 30;
 /// The others have the disk for so many times what closing took.
 const REST: u32 = 4;
 
