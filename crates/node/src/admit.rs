@@ -200,7 +200,9 @@ impl Node {
             self.sessions.renew(key, now.monotonic);
             return self.answer(connection, slot, Ok(Answer::Heartbeat));
         }
-        if !Mutant::LeaveKeepsQueue.is_on() {
+        if Mutant::LeaveKeepsQueue.is_on() {
+            self.sends.take_for_fresh((connection, subscription));
+        } else {
             // Nobody is to be sent what waits for it: its leases go back, and the number may stand for another member soon.
             self.end_subscription(key);
         }

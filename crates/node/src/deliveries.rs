@@ -245,7 +245,7 @@ impl Node {
                         break;
                     }
                     let path = self.shard.state().paths.get(&batch.path);
-                    if batch.has_waited {
+                    if batch.has_waited && !Mutant::EndedLeaseSent.is_on() {
                         drop_ended(batch, path);
                     }
                     let (messages, unsent) = ready(batch, path);

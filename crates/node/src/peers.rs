@@ -57,7 +57,7 @@ impl Node {
     }
 
     /// Asks another node to take the office: the one that is named, or the one that could soonest. Nothing is proposed until it
-    /// has, or 500 ms are over; the end comes as [`crate::Output::Role`]. A driver that is about to stop asks for this first.
+    /// has, or 500 ms are over; the end comes as [`crate::Output::Role`].
     ///
     /// # Errors
     /// [`HandOverError`]: nothing has changed.
@@ -67,6 +67,14 @@ impl Node {
         // A node that is no peer is none that anything can be handed to.
         let to = to.map(|node| peer(node).map_or(0, |peer: &Peer| peer.raft_id()));
         self.replica.hand_over(to).map(node_of)
+    }
+
+    /// This node is about to stop: it stands for election only where nobody else could be elected, and asks others to take its
+    /// office until one has. A driver
+    /// calls this before it lets go of its clients, and once.
+    pub fn handle_stand_aside(&mut self, now: Now) {
+        self.turn(now);
+        self.replica.stand_aside();
     }
 
     /// Who leads, if it is known.

@@ -47,6 +47,10 @@ pub struct Replica {
     ready_queue: ReadyQueue,
     reads: Reads,
     handover: Handover,
+    /// Whether this replica is about to stop, and wants no office.
+    stands_aside: bool,
+    /// For how many ticks no leader is known.
+    leaderless_ticks: u64,
     /// The term that is persisted here.
     durable_term: u64,
     /// What was last put out, or is known from the start.
@@ -127,6 +131,8 @@ impl Replica {
             ready_queue: ReadyQueue::default(),
             reads: Reads::default(),
             handover: Handover::default(),
+            stands_aside: false,
+            leaderless_ticks: 0,
             durable_term: hard_state.term,
             office: Office { leader: None, epoch: Epoch::new(hard_state.term), is_leader: false },
             delivered: applied,
@@ -145,6 +151,9 @@ impl Replica {
         self.tick += 1;
         self.raw.tick();
         self.give_way_if_the_disk_hangs();
+        let is_leaderless = self.raw.raft.leader_id == raft::INVALID_ID;
+        self.leaderless_ticks = if is_leaderless { self.leaderless_ticks + 1 } else { 0 };
+        self.decline_office();
         self.after_input();
     }
 
@@ -168,6 +177,10 @@ impl Replica {
             && message.term == self.raw.raft.term
             && !message.reject;
         self.handover.heard(message.from, self.tick, acknowledges);
+        if self.stands_aside && message.get_msg_type() == MessageType::MsgTimeoutNow {
+            // Whoever offers its office keeps it, and offers it to somebody else.
+            return is_of_the_leader;
+        }
         // The errors are those of messages that no longer fit; the sender will try again if it matters.
         let _ = self.raw.step(message);
         self.after_input();

@@ -43,6 +43,8 @@ pub(crate) enum Event {
     Disk { state: DiskState },
     /// A read is done.
     ReadDone { ticket: u64, result: ReadResult },
+    /// The node is about to stop, and lets go of its clients from now on: another may lead.
+    StandAside,
     /// Everything that waits is to be finished, then the loop ends.
     Stop,
 }
@@ -86,6 +88,7 @@ impl Event {
             | Self::Act { .. }
             | Self::Gauges { .. }
             | Self::Peer { .. }
+            | Self::StandAside
             | Self::JournalWritten { .. }
             | Self::CheckpointWritten { .. }
             | Self::CheckpointPutOff { .. }

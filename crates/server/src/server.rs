@@ -349,6 +349,7 @@ impl Process {
     /// Ends everything in order: connections, loop, storage threads, runtime; the lock goes last.
     fn end(self) {
         let Self { runtime, stop, mut all_closed, shared, room: _, watch_disk, scrub, threads, _lock } = self;
+        shared.send(Event::StandAside);
         stop.send_replace(true);
         let closed = runtime.block_on(async {
             // Nobody ever sends; the channel ends with the last connection.

@@ -178,6 +178,8 @@ impl ShardLoop {
                 // Whoever asked may have gone.
                 let _ = answer.send(self.node.gauges());
             }
+            Event::StandAside if self.channels.peers.is_any() => self.node.handle_stand_aside(now),
+            Event::StandAside => {}
             Event::Stop => self.turns.stop(&mut self.node, now),
         }
     }

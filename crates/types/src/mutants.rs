@@ -105,6 +105,12 @@ mutants! {
     MembersLostOnFailover = "members-lost-on-failover";
     /// A new leader lets cluster time jump, so that leases end early (P5).
     LeaseShortenedOnFailover = "lease-shortened-on-failover";
+    /// What waited for a read is sent though its lease has ended meanwhile (P5, P8).
+    EndedLeaseSent = "ended-lease-sent";
+    /// A newest journal file that ends within its header is taken for one that a roll-over has not finished (P1).
+    ShortFileForgotten = "short-file-forgotten";
+    /// A start cuts a file to its checkpoint before it knows whether it will refuse that file (P11).
+    CutBeforeRefusal = "cut-before-refusal";
     /// A leader answers a question without asking a majority whether it still leads (P10).
     ReadWithoutIndex = "read-without-index";
 }

@@ -5,6 +5,7 @@ use raft::StateRole;
 use thiserror::Error;
 
 use super::{Office, Replica};
+use crate::election::ELECTION_TICKS;
 use crate::handover::{OfficeStep, OfficeView};
 use crate::output::Output;
 
@@ -55,6 +56,39 @@ impl Replica {
         self.raw.transfer_leader(heir);
         self.after_input();
         Ok(heir)
+    }
+
+    /// From now on this replica wants no office: it stands for election only where nobody else could be elected, declines what it
+    /// is offered, and asks others to take over what it has until one does. It votes and acknowledges as before. A single voter
+    /// leads all the same.
+    ///
+    /// # Source
+    /// P12: a process that is being stopped serves no new client, and may take seconds to stop. Were it elected meanwhile,
+    /// nobody could write.
+    pub fn stand_aside(&mut self) {
+        self.stands_aside = self.voters.len() > 1;
+        self.decline_office();
+        self.after_input();
+    }
+
+    /// Gives up a candidacy, or offers the office to whoever could take it soonest.
+    pub(super) fn decline_office(&mut self) {
+        if !self.stands_aside {
+            return;
+        }
+        match self.raw.raft.state {
+            // It asked whether it would be voted for, which binds nobody. The second time that its time-out is over, the others
+            // have had theirs too: then it may be the only one that has all that is committed, and nobody leads without it.
+            StateRole::PreCandidate if self.leaderless_ticks < ELECTION_TICKS as u64 => {
+                let term = self.raw.raft.term;
+                self.raw.raft.become_follower(term, raft::INVALID_ID);
+            }
+            StateRole::Leader if self.raw.raft.lead_transferee.is_none() => {
+                let heir = self.handover.heir(&self.office_view());
+                heir.into_iter().for_each(|heir| self.raw.transfer_leader(heir));
+            }
+            StateRole::PreCandidate | StateRole::Candidate | StateRole::Leader | StateRole::Follower => {}
+        }
     }
 
     /// Whether a proposal of so many bytes would enter the log now: the office is not being handed over, and not too much

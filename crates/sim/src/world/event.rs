@@ -124,6 +124,8 @@ pub(crate) enum Input {
     },
     /// The office is to be handed over.
     HandOver,
+    /// The node is about to stop, and shall have no office.
+    StandAside,
     JournalWritten {
         ready_number: u64,
         took: Duration,
@@ -155,6 +157,8 @@ pub(crate) enum ToClient {
     Delivery {
         delivery: Box<Delivery>,
         lease_ms: u64,
+        /// When that is over, as [`World::served_us`](super::World::served_us) counts; nothing where nobody can know.
+        served_until_us: Option<u64>,
     },
     PullEnded {
         result: Result<u16, Failure>,

@@ -121,6 +121,7 @@ impl World {
                     self.tally.reach("office handed over");
                 }
             }
+            Input::StandAside => target.handle_stand_aside(now),
             Input::SegmentsWritten { ticket } => target.handle_segments_written(now, ticket),
             Input::CheckpointWritten { log_index, bytes } => target.handle_checkpoint_written(now, log_index, bytes),
             Input::CheckpointPutOff { log_index } => target.handle_checkpoint_put_off(now, log_index),
@@ -265,6 +266,7 @@ impl World {
             Input::ReadDone { ticket, .. } => ("in read", *ticket),
             Input::Peer { message } => ("in peer", message.from() >> 32),
             Input::HandOver => ("in hand over", 0),
+            Input::StandAside => ("in stand aside", 0),
         };
         self.trace.note(self.now_us, what, &[node as u64, number]);
         if let Input::Requests { requests, .. } = input {

@@ -13,7 +13,13 @@ use crate::world::{Client, Event, World};
 
 impl World {
     /// A message came.
-    pub(super) fn delivered(&mut self, number: usize, delivery: &Delivery, lease_ms: u64) {
+    pub(super) fn delivered(
+        &mut self,
+        number: usize,
+        delivery: &Delivery,
+        lease_ms: u64,
+        served_until_us: Option<u64>,
+    ) {
         let Some(mut known) = read_value(&delivery.record) else {
             return self.fail("P11: a delivery's record cannot be read".to_owned());
         };
@@ -29,7 +35,11 @@ impl World {
         self.delivered_from.insert(place, known.message.clone());
         let id = delivery.delivery_id.get();
         let life = self.era();
-        let consumer = &mut self.consumers[number];
+        let consumer = &self.consumers[number];
+        // On an ordered path a lease ends with one before it of its key; a dead letter may be brought back meanwhile.
+        let ends_alone = consumer
+            .group
+            .is_some_and(|group| known.key.is_none() || !self.topics.get(consumer.topic).groups[group].by_key);
         if !consumer.is_joined || consumer.held.contains_key(&id) {
             // It was on its way when the member left, or is sent again for good measure.
             return;
@@ -44,6 +54,8 @@ impl World {
             seq: delivery.seq,
             life,
             was_retried: false,
+            received_us: self.now_us,
+            served_until_us: served_until_us.filter(|_| ends_alone),
         };
         let (call, ret) = ((self.samples.before(delivery.position.commit_index) + 1) * 1000, self.now_ns());
         let (incarnation, path) = self.path_of(number, delivery.topic);
@@ -215,6 +227,7 @@ impl World {
                     let outcome = if code == SettleCode::Done { Outcome::Ok } else { Outcome::Refused };
                     self.record_settle(number, &said, Some(position), outcome, Some(self.now_ns()));
                     self.note_settled(&said, outcome, life);
+                    self.expect_lease_over(number, &said, outcome);
                     if said.what != What::Extend || outcome != Outcome::Ok {
                         self.consumers[number].held.remove(&said.delivery_id);
                     }
@@ -222,6 +235,21 @@ impl World {
             }
             Ok(other) => self.fail(format!("{} settles were answered with {other:?}", all.len())),
             Err(failure) => self.settle_refused(number, all, &failure),
+        }
+    }
+
+    /// An ack that comes within the lease is taken (P5): time in which the node is down is none, and a member that is there
+    /// has what it holds. What an operator moves away meanwhile is another matter.
+    fn expect_lease_over(&mut self, number: usize, said: &Said, outcome: Outcome) {
+        let is_plain = outcome == Outcome::Refused && said.what == What::Ack && !said.held.was_retried;
+        let (Some(until_us), Some(served_us)) = (said.held.served_until_us.filter(|_| is_plain), self.served_us())
+        else {
+            return;
+        };
+        let left_us = until_us.saturating_sub(served_us);
+        if left_us > 0 && !self.operator.may_move(self.consumers[number].topic, said.held.received_us) {
+            let id = said.delivery_id;
+            self.fail(format!("P5: the ack of delivery {id} is refused, and its lease lasts for {left_us} us more"));
         }
     }
 
