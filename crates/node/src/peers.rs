@@ -20,7 +20,8 @@ pub enum PeerState {
     /// It is not heard.
     Silent,
     /// It lacks what the leader has no longer in memory, and stays behind: only the files of another node can bring it up.
-    /// It goes on to vote and serves nothing.
+    /// It goes on to vote, as what it has and what it promised is whole, but it acknowledges nothing, so it is no part of the
+    /// majority that a leader needs, and it serves nothing.
     CatchUpRequired,
 }
 
@@ -104,7 +105,7 @@ impl Node {
         u8::from(self.replica.followers().iter().any(lags))
     }
 
-    /// Whether a majority was heard lately.
+    /// Whether a majority that can acknowledge was heard lately.
     pub(crate) fn has_majority(&self) -> bool {
         !self.config.has_peers() || self.replica.ticks_without_majority() < NO_MAJORITY_TICKS
     }
@@ -122,16 +123,19 @@ impl Node {
         self.proposed.front().map_or(heard, |batch| heard.min(batch.proposed_at))
     }
 
-    /// Why this node takes nothing that the log would have to take: it does not lead, or leads no majority. Nothing is
-    /// proposed then.
+    /// Why this node takes nothing that the log would have to take: it does not lead, leads no majority, or what it
+    /// proposed waits for too long for one.
     pub(crate) fn refusal_to_serve(&self) -> Option<Failure> {
         if !self.leads {
             return Some(not_leading(self.office.leader));
         }
-        if self.has_majority() {
+        let text = if !self.has_majority() {
+            "too few of the other nodes answer this one and can take what is written; nothing was stored: retry in a moment"
+        } else if self.is_halted(self.clock.last_turn()) {
+            "too few of the other nodes confirm what was written before; nothing was stored: retry in a moment"
+        } else {
             return None;
-        }
-        let text = "too few of the other nodes answer this one; nothing was stored: retry in a moment";
+        };
         Some(Failure { retry_after_ms: RETRY_AFTER_MS, ..Failure::new(ErrorCode::InSyncReplicasNotEnough, text) })
     }
 }

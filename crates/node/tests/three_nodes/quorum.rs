@@ -106,6 +106,40 @@ fn a_follower_that_lacks_more_than_is_in_memory_stays_behind_and_is_named() {
     let confirmed = world.record.published_us.len();
     world.run_for(500);
     assert!(world.record.published_us.len() > confirmed);
+    // Without the third, nobody can acknowledge: the leader is heard, and takes nothing that it could not confirm.
+    let third = 3 - leader - behind;
+    world.net.cut(Shape::Alone(third));
+    world.run_for(400);
+    assert_eq!(world.node(leader).expect("it runs").quorum_state(), 2, "read-only");
+    let unknown = world.record.reached.get("publish unknown").copied();
+    world.add_client(|me| Client::Producer(Producer::new(me, leader, topic, 9, 5000)));
+    world.run_for(6000);
+    assert!(world.node(leader).expect("it runs").is_leader(), "the one behind is heard");
+    assert_eq!(world.record.reached.get("publish unknown").copied(), unknown, "P2: all is refused");
+    assert!(world.record.reached.contains_key("IN_SYNC_REPLICAS_NOT_ENOUGH"), "{:?}", world.record.reached);
+}
+
+#[test]
+fn p2_a_leader_whose_followers_answer_and_acknowledge_nothing_refuses_what_it_could_not_confirm() {
+    // Goal: whoever asks once it is known is refused at once, and not told `unknown` 5 s later. Method: the segment writers
+    // of both followers stand still, so that they drop appends and answer heartbeats.
+    let mut world = World::new(11, NodeOptions { unwritten_bytes_max: 20_000, ..OPTIONS });
+    let topic = world.declare("orders", 2);
+    world.add_producer(topic, 1, 1000);
+    world.run_for(300);
+    let leader = world.leader().expect("all is well");
+    for node in (0..3).filter(|node| *node != leader) {
+        world.machines[node].holds_segments = true;
+    }
+    world.run_for(4000);
+    assert!(world.node(leader).expect("it runs").is_leader(), "it is heard");
+    let unknown = world.record.reached.get("publish unknown").copied();
+    world.add_client(|me| Client::Producer(Producer::new(me, leader, topic, 9, 5000)));
+    world.run_for(1000);
+    assert_eq!(world.record.reached.get("publish unknown").copied(), unknown, "P2");
+    assert!(world.record.reached.contains_key("IN_SYNC_REPLICAS_NOT_ENOUGH"), "{:?}", world.record.reached);
+    world.add_consumer(topic);
+    world.end();
 }
 
 #[test]
