@@ -22,7 +22,7 @@ use crate::duties::retain::Retaining;
 use crate::duties::room::DiskState;
 use crate::journal_queue::{JournalQueue, Piece};
 use crate::office::Office;
-use crate::open_batch::{OpenBatch, Waiter};
+use crate::open_batch::{BATCH_MAX_BYTES, OpenBatch, Waiter};
 use crate::output::{Output, ReadJob, ReadResult};
 use crate::pulls::Pulls;
 use crate::queries::Queries;
@@ -117,8 +117,8 @@ pub(crate) struct ProposedBatch {
     pub(crate) bytes: u64,
 }
 
-/// What closing a batch adds to it, at most.
-const STAMP_BYTES: usize = 64;
+/// What a full batch gets beyond its size, at most: the last command of each duty, and those of dead letters.
+const DUTIES_BYTES: usize = 1 << 20;
 
 /// The driver ticks this often.
 pub const TICK_MS: u64 = 50;
@@ -434,7 +434,9 @@ impl Node {
     /// Whether a batch would enter the log now. The journal's completion, a peer's word and the tick are inputs of their own.
     fn can_propose(&self) -> bool {
         let is_idle = self.leads && self.journal_writes == 0;
-        is_idle && self.has_majority() && self.replica.takes_proposal(self.open.len() + STAMP_BYTES)
+        // With all that the duties may add: what they have taken up is gone from where it waited, whatever the log says.
+        let most = self.open.len().max(BATCH_MAX_BYTES) + DUTIES_BYTES;
+        is_idle && self.has_majority() && self.replica.takes_proposal(most)
     }
 
     /// Proposes the open batch if the journal is idle and there is a reason to; says whether it did.
@@ -461,6 +463,7 @@ impl Node {
                 let batch = ProposedBatch { log_index, epoch, waiters, proposed_at: now.monotonic, bytes };
                 self.proposed.push_back(batch);
             }
+            // Not for want of room: that was asked for before.
             Err(_) => self.refuse_waiters(waiters),
         }
         self.admit_overflow(now);

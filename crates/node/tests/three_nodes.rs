@@ -9,6 +9,8 @@ mod support;
 mod clients;
 #[path = "three_nodes/consumer.rs"]
 mod consumer;
+#[path = "three_nodes/duties.rs"]
+mod duties;
 #[path = "three_nodes/failover.rs"]
 mod failover;
 #[path = "three_nodes/leases.rs"]
