@@ -122,8 +122,6 @@ impl Machine {
         config.publish_timeout_ms = options.publish_timeout_ms;
         config.peer_lag_bytes = options.peer_lag_bytes;
         config.unwritten_bytes_max = options.unwritten_bytes_max;
-        // What a peer lacks must be there after a restart too.
-        config.journal_keep_bytes = 256 << 20;
         config.initial.segment_max_bytes = 1 << 16;
         let journal = JournalOptions {
             file_bytes: 1 << 20,
