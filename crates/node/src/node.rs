@@ -11,10 +11,10 @@ use mortarmq_replica::{Entry, Replica};
 use mortarmq_shard::Shard;
 use mortarmq_shard::command::Batch;
 use mortarmq_storage::{Clock, HardState, JournalBatch};
-use mortarmq_types::{ConnectionId, Epoch, MonotonicTime, Mutant, PathId, Position};
+use mortarmq_types::{ClusterTime, ConnectionId, Epoch, MonotonicTime, Mutant, PathId, Position};
 
 use crate::ages::Ages;
-use crate::clock::ClusterClock;
+use crate::clock::{ClusterClock, Ticks};
 use crate::config::{NodeConfig, Now, node_of};
 use crate::connections::Connections;
 use crate::duties::checkpoint::{Checkpoints, journal_bytes};
@@ -45,6 +45,7 @@ pub struct Node {
     pub(crate) shard: Shard,
     pub(crate) replica: Replica,
     pub(crate) clock: ClusterClock,
+    pub(crate) ticks: Ticks,
     pub(crate) connections: Connections,
     pub(crate) sessions: Sessions,
     pub(crate) pulls: Pulls,
@@ -114,6 +115,8 @@ pub(crate) struct ProposedBatch {
     pub(crate) epoch: Epoch,
     pub(crate) waiters: Vec<Waiter>,
     pub(crate) proposed_at: MonotonicTime,
+    /// The gap of its stamp.
+    pub(crate) gap_ms: u64,
     pub(crate) bytes: u64,
 }
 
@@ -138,6 +141,7 @@ impl Node {
             shard,
             replica,
             clock,
+            ticks: Ticks::default(),
             connections: Connections::default(),
             sessions: Sessions::default(),
             pulls: Pulls::default(),
@@ -304,6 +308,7 @@ impl Node {
         self.turn(now);
         if now.monotonic >= self.next_raft_tick {
             self.replica.handle_tick();
+            self.ticks.note(now.monotonic);
             self.next_raft_tick = now.monotonic.after_ms(TICK_MS);
         }
         self.run_timed_duties(now);
@@ -316,7 +321,7 @@ impl Node {
         let can_propose = self.can_propose();
         // What is deleted is given back turn by turn, and everybody has a turn between.
         let remains = self.shard.has_remains().then_some(MonotonicTime::ZERO);
-        let due = self.shard.state().next_due().filter(|_| can_propose).map(|time| self.clock.monotonic(time));
+        let due = self.next_due().filter(|_| can_propose).map(|time| self.clock.monotonic(time));
         let lost = self.sessions.next_deadline().filter(|_| can_propose);
         let redriven = self.redrives.next_wake().filter(|_| can_propose);
         [remains, due, lost, redriven, self.pulls.next_deadline()].into_iter().flatten().min()
@@ -391,6 +396,7 @@ impl Node {
             Asked::Committed { entries } => {
                 for entry in entries {
                     let (log_index, term, bytes) = (entry.log_index, entry.term, journal_bytes(&entry));
+                    self.clock.committed(log_index);
                     self.handle_committed(now, entry);
                     self.replica.handle_applied(log_index);
                     self.count_applied(log_index, term, bytes);
@@ -426,7 +432,8 @@ impl Node {
         for entry in entries.iter().filter(|entry| !entry.data.is_empty()) {
             // One that this build cannot read stops it when it is committed.
             if let Ok(batch) = Batch::open(entry.data.clone()) {
-                self.clock.received(batch.stamp.time, now.monotonic);
+                let (time, epoch) = (batch.stamp.time, Epoch::new(entry.term));
+                self.clock.received(entry.log_index, time, epoch, now.monotonic);
             }
         }
     }
@@ -439,6 +446,12 @@ impl Node {
         is_idle && self.has_majority() && self.replica.takes_proposal(most)
     }
 
+    /// The next moment that needs a stamp. What a stamp that is under way will end needs no second one, however long that takes.
+    fn next_due(&self) -> Option<ClusterTime> {
+        let due = self.shard.state().next_due()?;
+        (self.proposed.is_empty() || due > self.clock.last_stamp()).then_some(due)
+    }
+
     /// Proposes the open batch if the journal is idle and there is a reason to; says whether it did.
     fn close_batch(&mut self, now: Now) -> bool {
         if !self.can_propose() || (self.gathers && self.missing() > 0) {
@@ -446,7 +459,7 @@ impl Node {
         }
         self.add_leader_commands(now);
         let time = self.clock.time(now.monotonic);
-        let stamp_due = self.first_batch_due || self.shard.state().next_due().is_some_and(|due| due <= time);
+        let stamp_due = self.first_batch_due || self.next_due().is_some_and(|due| due <= time);
         if self.open.is_empty() && !stamp_due {
             return false;
         }
@@ -460,7 +473,8 @@ impl Node {
         match self.replica.propose(data) {
             Ok(proposed) => {
                 let (log_index, epoch) = (proposed.log_index, proposed.epoch);
-                let batch = ProposedBatch { log_index, epoch, waiters, proposed_at: now.monotonic, bytes };
+                let (proposed_at, gap_ms) = (now.monotonic, stamp.gap_ms);
+                let batch = ProposedBatch { log_index, epoch, waiters, proposed_at, gap_ms, bytes };
                 self.proposed.push_back(batch);
             }
             // Not for want of room: that was asked for before.

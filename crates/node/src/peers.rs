@@ -6,7 +6,7 @@ use mortarmq_wire::ErrorCode;
 
 use crate::clock::STALL_MS;
 use crate::config::{Now, Peer, node_of};
-use crate::node::{Node, TICK_MS};
+use crate::node::Node;
 use crate::refusal::not_leading;
 use crate::reply::Failure;
 
@@ -51,9 +51,10 @@ impl Node {
         if is_behind && message.has_entries() {
             return;
         }
+        let epoch = message.epoch();
         // Whoever drops what the leader says is no witness that others could settle.
         if self.replica.handle_message(message) && !is_behind {
-            self.clock.heard(now.monotonic);
+            self.clock.heard(epoch, now.monotonic);
         }
     }
 
@@ -117,9 +118,8 @@ impl Node {
     }
 
     /// Until when members could settle, as far as this leader knows.
-    pub(crate) fn last_heard(&self, now: Now) -> MonotonicTime {
-        let silent_ms = self.replica.ticks_without_majority().saturating_mul(TICK_MS);
-        let heard = MonotonicTime::new(now.monotonic.get().saturating_sub(silent_ms));
+    pub(crate) fn last_heard(&self) -> MonotonicTime {
+        let heard = self.ticks.ago(self.replica.ticks_without_majority());
         self.proposed.front().map_or(heard, |batch| heard.min(batch.proposed_at))
     }
 

@@ -2,6 +2,7 @@
 
 mod codec;
 
+use mortarmq_types::Epoch;
 use raft::eraftpb::{Entry, EntryType, Message, MessageType};
 use thiserror::Error;
 
@@ -73,6 +74,12 @@ impl PeerMessage {
     #[must_use]
     pub fn to(&self) -> u64 {
         self.0.to
+    }
+
+    /// The epoch of the sender.
+    #[must_use]
+    pub fn epoch(&self) -> Epoch {
+        Epoch::new(self.0.term)
     }
 
     /// Whether it brings entries of the log.

@@ -26,6 +26,8 @@ pub(crate) struct Machine {
     pub(crate) sync_us: u64,
     /// Whether its segment writer stands still.
     pub(crate) holds_segments: bool,
+    /// Writes to its journal.
+    pub(crate) journal_writes: u64,
 }
 
 /// The clocks of a machine: each runs a little differently.
@@ -103,6 +105,7 @@ impl Machine {
             paused_until_us: 0,
             sync_us: 300,
             holds_segments: false,
+            journal_writes: 0,
         }
     }
 

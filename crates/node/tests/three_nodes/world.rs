@@ -407,6 +407,8 @@ impl World {
             let process = self.machines[node].process.as_mut().expect("it gave an output");
             match output {
                 Output::Journal { ready_number, batch } => {
+                    self.machines[node].journal_writes += 1;
+                    let process = self.machines[node].process.as_mut().expect("it gave an output");
                     process.journal_jobs.push_back(JournalJob::Append { ready_number, batch });
                     self.poke_journal(node, false);
                 }
