@@ -196,9 +196,15 @@ impl Node {
         key: (PathId, MemberId),
         leave: bool,
     ) {
+        let (path, member) = key;
         if !leave {
-            self.sessions.renew(key, now.monotonic);
-            return self.answer(connection, slot, Ok(Answer::Heartbeat));
+            if !self.sessions.renew(key, now.monotonic) {
+                return self.answer(connection, slot, Ok(Answer::Heartbeat));
+            }
+            // Its end is under way and not committed. OK would promise a session that is over with the next batch, and a
+            // refusal would rest on what may still be lost. Behind that end nothing is left to end, and the log says so.
+            let command = Command::EndMember(EndMember { path, member, lost: true });
+            return self.open.add(&command, WaiterKind::Connection { connection, slot });
         }
         if !Mutant::LeaveKeepsQueue.is_on() {
             // Nobody is to be sent what waits for it: its leases go back, and the number may stand for another member soon.
@@ -211,7 +217,6 @@ impl Node {
             // What is leased to it from here on goes back with the rest when it is gone.
             session.connection = None;
         }
-        let (path, member) = key;
         let command = Command::EndMember(EndMember { path, member, lost: false });
         self.open.add(&command, WaiterKind::Connection { connection, slot });
     }

@@ -89,16 +89,17 @@ impl Sessions {
         self.all.range((path, MemberId::ZERO)..=(path, MemberId::MAX)).map(|(key, _)| *key).collect()
     }
 
-    /// Gives a session its full time again.
-    pub(crate) fn renew(&mut self, key: SessionKey, now: MonotonicTime) {
+    /// Gives a session its full time again; says whether its end is proposed, and this was too late.
+    pub(crate) fn renew(&mut self, key: SessionKey, now: MonotonicTime) -> bool {
         let now = self.filed(now);
-        let Some(session) = self.all.get_mut(&key) else { return };
+        let Some(session) = self.all.get_mut(&key) else { return false };
         if session.ending {
-            return;
+            return true;
         }
         self.silent.remove(&(session.deadline, key));
         session.deadline = now.after_ms(session.session_ms);
         self.silent.insert((session.deadline, key));
+        false
     }
 
     /// The settings of a group changed: its sessions have its windows, where they took those, and begin anew with its time.
