@@ -297,6 +297,7 @@ impl Node {
             got_bytes: 0,
             proposed: None,
             looked: false,
+            confirms: false,
         };
         match self.pulls.park(pull) {
             Some(_) => {

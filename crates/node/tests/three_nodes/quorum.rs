@@ -1,6 +1,8 @@
 //! Without a majority: what is refused, what is answered all the same, and that nothing but the majority has to come back.
 
-use mortarmq_node::{PeerState, Query, QueryAnswer};
+use mortarmq_node::{PeerState, Query, QueryAnswer, Request, Subscribe};
+use mortarmq_shard::StartPolicy;
+use mortarmq_types::MemberId;
 
 use super::clients::Client;
 use super::machine::NodeOptions;
@@ -163,4 +165,39 @@ fn rule_9_a_follower_whose_segments_are_not_written_takes_no_more_than_its_bound
     assert!(gauges.unwritten_bytes < 3 * bound, "{} bytes", gauges.unwritten_bytes);
     world.add_consumer(topic);
     world.end();
+}
+
+#[test]
+fn p12_a_leader_that_stood_still_does_not_say_that_there_is_nothing() {
+    // Goal: an empty pull rests on a read index, as what another leader has taken meanwhile may be there. Method: a leader that
+    // nobody hears any more stands still until another one leads, and is asked before it has noticed.
+    let mut world = World::new(15, OPTIONS);
+    let topic = world.declare("orders", 1);
+    let leader = world.wait_for_leader();
+    let connection = world.connect(usize::MAX, leader).expect("it runs");
+    let join = Request::Subscribe(Subscribe {
+        topic,
+        group: "workers".to_owned(),
+        start: StartPolicy::Earliest,
+        credit_messages: 0,
+        credit_bytes: 0,
+        options: String::new(),
+        subscription: 1,
+        member: MemberId::new(1),
+        secret: 1,
+    });
+    let pull = || Request::Pull { subscription: 1, max_messages: 1, max_bytes: 0, min_bytes: 0, wait_ms: 0 };
+    world.send(connection, join);
+    world.run_for(100);
+    world.send(connection, pull());
+    world.run_for(100);
+    assert_eq!(world.pulls_ended, [Ok(0)]);
+    world.net.cut(Shape::Alone(leader));
+    world.machines[leader].paused_until_us = world.now_us + 2_000_000;
+    world.add_client(|me| Client::Producer(Producer::new(me, (leader + 1) % 3, topic, 9, 5000)));
+    world.send(connection, pull());
+    world.run_for(1900);
+    assert!(!world.record.published_us.is_empty() && world.pulls_ended.len() == 1);
+    assert!(world.run_until(2000, |world| world.pulls_ended.len() == 2));
+    assert!(world.pulls_ended[1].is_err(), "{:?}", world.pulls_ended);
 }

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use bytes::{Buf, Bytes, BytesMut};
-use mortarmq_node::{Node, Now, Output, PeerMessage, QueryReply, ReadJob, Request, TICK_MS};
+use mortarmq_node::{Failure, Node, Now, Output, PeerMessage, QueryReply, ReadJob, Request, TICK_MS};
 use mortarmq_types::{ClusterTime, CommitIndex, ConnectionId, Epoch, ShardId, WallTime};
 
 use super::clients::{Client, Heard};
@@ -25,6 +25,8 @@ pub(crate) struct World {
     pub(crate) random: Random,
     /// Answers to questions, by their number.
     pub(crate) answers: BTreeMap<u64, QueryReply>,
+    /// Answers to pulls.
+    pub(crate) pulls_ended: Vec<Result<u16, Failure>>,
     /// Who led each epoch.
     pub(crate) leaders: BTreeMap<Epoch, usize>,
     /// What the state was at a moment of the log, as the first node that was there had it. A batch without commands has no
@@ -120,6 +122,7 @@ impl World {
             options,
             random: Random::of(seed, 3),
             answers: BTreeMap::new(),
+            pulls_ended: Vec::new(),
             leaders: BTreeMap::new(),
             digests: BTreeMap::new(),
             seen: vec![Moment::default(); options.nodes],
@@ -449,7 +452,7 @@ impl World {
                         self.hand(connection, Heard::Message { message: Box::new(message), until_us });
                     }
                 }
-                Output::PullEnded { .. } => {}
+                Output::PullEnded { result, .. } => self.pulls_ended.push(result),
                 Output::Query { query, reply } => {
                     self.answers.insert(query, *reply);
                 }
@@ -474,7 +477,8 @@ impl World {
     }
 
     fn hand(&mut self, connection: ConnectionId, heard: Heard) {
-        if let Some((client, ..)) = self.connections.get(&connection) {
+        // A connection of nobody listens to nothing.
+        if let Some((client, ..)) = self.connections.get(&connection).filter(|(client, ..)| *client != usize::MAX) {
             let client = *client;
             self.at(CLIENT_US, Event::Client { client, connection, heard });
         }
