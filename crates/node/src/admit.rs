@@ -26,6 +26,13 @@ impl Node {
         let places = request.places();
         let publishes = matches!(request, Request::Publish(_));
         let Some(slot) = self.connections.take_slots(connection, places, publishes) else { return };
+        let Some(request) = self.forward(now, (connection, slot), request) else { return };
+        self.admit_at(now, connection, slot, request);
+    }
+
+    /// Takes a request in whose place in the order of answers is known.
+    pub(crate) fn admit_at(&mut self, now: Now, connection: ConnectionId, slot: u64, request: Request) {
+        let places = request.places();
         if let Some(failure) = self.refuse_early(&request) {
             self.answer_all(connection, slot, places, &failure);
             if let (true, Request::Publish(run)) = (Mutant::RefusedAppended.is_on(), &request) {

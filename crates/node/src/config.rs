@@ -133,7 +133,7 @@ impl NodeConfig {
     }
 
     /// The Raft id of this node.
-    fn raft_id(&self) -> u64 {
+    pub(crate) fn raft_id(&self) -> u64 {
         Peer { node_id: self.node_id, data_incarnation: self.data_incarnation }.raft_id()
     }
 }

@@ -20,6 +20,9 @@ use crate::connections::Connections;
 use crate::duties::checkpoint::{Checkpoints, journal_bytes};
 use crate::duties::retain::Retaining;
 use crate::duties::room::DiskState;
+use crate::forward::asks::Asks;
+use crate::forward::is_streams;
+use crate::forward::streams::Streams;
 use crate::journal_queue::{JournalQueue, Piece};
 use crate::office::Office;
 use crate::open_batch::{BATCH_MAX_BYTES, OpenBatch, Waiter};
@@ -54,6 +57,9 @@ pub struct Node {
     pub(crate) stretches: Stretches,
     pub(crate) queries: Queries,
     pub(crate) redrives: Redrives,
+    /// What this node forwards, and what it answers for others.
+    pub(crate) asks: Asks,
+    pub(crate) streams: Streams,
     pub(crate) open: OpenBatch,
     /// Whether more is waited for: a batch is not closed before those have published that are expected to.
     gathers: bool,
@@ -150,6 +156,8 @@ impl Node {
             stretches: Stretches::default(),
             queries: Queries::default(),
             redrives: Redrives::default(),
+            asks: Asks::default(),
+            streams: Streams::default(),
             open: OpenBatch::default(),
             gathers: false,
             overflow: VecDeque::new(),
@@ -337,9 +345,17 @@ impl Node {
                 continue;
             }
             if let Some(output) = self.connections.poll() {
-                if let Output::Replies { connection, .. } = &output {
-                    self.open_gates(*connection);
+                if let Output::Replies { connection, replies } = output {
+                    if is_streams(connection) {
+                        self.keep_for_forwarder(connection, replies);
+                        continue;
+                    }
+                    self.open_gates(connection);
+                    return Some(Output::Replies { connection, replies });
                 }
+                return Some(output);
+            }
+            if let Some(output) = self.poll_forward() {
                 return Some(output);
             }
             // What the leader looks for may be a read and no command.

@@ -32,6 +32,9 @@ impl Node {
         if office.is_leader && !self.leads {
             self.begin_office(now);
         }
+        if is_another || office.is_leader != before.is_leader {
+            self.forward_anew(now);
+        }
         let Office { leader, epoch, is_leader } = office;
         self.outputs.push_back(Output::Role { leader, epoch, is_leader });
     }
@@ -80,6 +83,7 @@ impl Node {
             }
         }
         self.fail_queries(&failure);
+        self.streams_end();
         self.end_runs();
         self.sessions.clear();
         self.attention.clear();

@@ -13,6 +13,8 @@ mod consumer;
 mod duties;
 #[path = "three_nodes/failover.rs"]
 mod failover;
+#[path = "three_nodes/forward.rs"]
+mod forward;
 #[path = "three_nodes/leases.rs"]
 mod leases;
 #[path = "three_nodes/life.rs"]
@@ -94,6 +96,7 @@ const REACHED: &[&str] = &[
     "hand over",
     "checkpoint",
     "five nodes",
+    "forwarded",
     "publish refused",
     "publish unknown",
     "deduplicated",

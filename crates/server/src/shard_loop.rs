@@ -217,7 +217,7 @@ impl ShardLoop {
                     tracing::info!(topic, group, dropped, "group deleted: nobody used it for its expire_idle_ms");
                 }
                 // A node that is alone has nobody to send to.
-                Output::SendPeer { .. } => {}
+                Output::SendPeer { .. } | Output::SendForward { .. } => {}
                 Output::Role { is_leader, .. } => tracing::debug!(is_leader, "the node's role"),
             }
         }

@@ -26,6 +26,7 @@ impl Node {
     pub(crate) fn run_timed_duties(&mut self, now: Now) {
         self.end_waits(now);
         self.answer_overdue(now);
+        self.tick_forwarded(now);
         self.want_trimmed_files_gone(now);
         self.free_room(now);
         self.ages.look(self.shard.state(), now.monotonic);

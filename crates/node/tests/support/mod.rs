@@ -312,7 +312,7 @@ impl Rig {
                     self.note(begun, Doing::Release);
                 }
                 Output::GroupExpired { topic, group, dropped } => self.expired.push((topic, group, dropped)),
-                Output::SendPeer { .. } | Output::Role { .. } => {}
+                Output::SendPeer { .. } | Output::SendForward { .. } | Output::Role { .. } => {}
             }
             self.check();
         }

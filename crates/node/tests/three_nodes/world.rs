@@ -6,7 +6,9 @@
 use std::collections::BTreeMap;
 
 use bytes::{Buf, Bytes, BytesMut};
-use mortarmq_node::{Failure, Node, Now, Output, PeerMessage, QueryReply, ReadJob, Request, TICK_MS};
+use mortarmq_node::{
+    Failure, ForwardMessage, Node, Now, Output, PeerMessage, QueryReply, ReadJob, Reply, Request, TICK_MS,
+};
 use mortarmq_types::{ClusterTime, CommitIndex, ConnectionId, Epoch, ShardId, WallTime};
 
 use super::clients::{Client, Heard};
@@ -27,6 +29,10 @@ pub(crate) struct World {
     pub(crate) answers: BTreeMap<u64, QueryReply>,
     /// Answers to pulls.
     pub(crate) pulls_ended: Vec<Result<u16, Failure>>,
+    /// Answers on connections of nobody.
+    pub(crate) heard: Vec<(ConnectionId, Reply)>,
+    /// Messages about forwarded requests.
+    pub(crate) forwarded: u64,
     /// Who led each epoch.
     pub(crate) leaders: BTreeMap<Epoch, usize>,
     /// What the state was at a moment of the log, as the first node that was there had it. A batch without commands has no
@@ -52,6 +58,11 @@ pub(crate) enum Event {
     /// The bytes of a message.
     Peer {
         from: usize,
+        to: usize,
+        message: Bytes,
+    },
+    /// The bytes of a message about forwarded requests.
+    Forward {
         to: usize,
         message: Bytes,
     },
@@ -123,6 +134,8 @@ impl World {
             random: Random::of(seed, 3),
             answers: BTreeMap::new(),
             pulls_ended: Vec::new(),
+            heard: Vec::new(),
+            forwarded: 0,
             leaders: BTreeMap::new(),
             digests: BTreeMap::new(),
             seen: vec![Moment::default(); options.nodes],
@@ -172,7 +185,7 @@ impl World {
     fn step(&mut self, event: Event) {
         let node = match &event {
             Event::Tick { node, .. } | Event::Told { node, .. } => Some(*node),
-            Event::Peer { to, .. } => Some(*to),
+            Event::Peer { to, .. } | Event::Forward { to, .. } => Some(*to),
             Event::Request { connection, .. } => self.connections.get(connection).map(|(_, node, _)| *node),
             _ => None,
         };
@@ -191,6 +204,14 @@ impl World {
                     let (_, message) = decoded;
                     assert_eq!(message.from() >> 32, from as u64, "a message names its sender");
                     node.handle_peer(now, message);
+                    self.dispatch(to);
+                }
+            }
+            Event::Forward { to, message } => {
+                let now = self.now(to);
+                let (_, message) = ForwardMessage::decode(message).expect("nothing is changed on the way");
+                if let Some(node) = self.node_mut(to) {
+                    node.handle_forward(now, message);
                     self.dispatch(to);
                 }
             }
@@ -437,6 +458,15 @@ impl World {
                         self.at(after_us, Event::Peer { from: node, to, message: message.clone() });
                     }
                 }
+                Output::SendForward { to, message } => {
+                    let (to, mut bytes) = (usize::from(to.get()), BytesMut::new());
+                    message.encode(ShardId::ZERO, &mut bytes);
+                    let message = bytes.freeze();
+                    self.forwarded += 1;
+                    for after_us in self.net.carry(node, to) {
+                        self.at(after_us, Event::Forward { to, message: message.clone() });
+                    }
+                }
                 Output::Replies { connection, replies } => {
                     replies.into_iter().for_each(|reply| self.hand(connection, Heard::Reply(reply)));
                 }
@@ -477,9 +507,12 @@ impl World {
     }
 
     fn hand(&mut self, connection: ConnectionId, heard: Heard) {
-        // A connection of nobody listens to nothing.
-        if let Some((client, ..)) = self.connections.get(&connection).filter(|(client, ..)| *client != usize::MAX) {
-            let client = *client;
+        if let Some(&(client, ..)) = self.connections.get(&connection) {
+            if client == usize::MAX {
+                // A connection of nobody: the test looks itself.
+                self.heard.extend(if let Heard::Reply(reply) = heard { Some((connection, reply)) } else { None });
+                return;
+            }
             self.at(CLIENT_US, Event::Client { client, connection, heard });
         }
     }
