@@ -7,9 +7,8 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use mortarmq_replica::{Entry, Replica};
+use mortarmq_replica::Replica;
 use mortarmq_shard::Shard;
-use mortarmq_shard::command::Batch;
 use mortarmq_storage::{Clock, HardState, JournalBatch};
 use mortarmq_types::{ClusterTime, ConnectionId, Epoch, MonotonicTime, Mutant, PathId, Position};
 
@@ -98,6 +97,8 @@ pub struct Node {
     pub(crate) refused_back_pressure: u64,
     pub(crate) checkpoints: Checkpoints,
     pub(crate) disk: DiskState,
+    /// Whether this office was offered to others for want of room.
+    pub(crate) has_given_way: bool,
     pub(crate) retention: Retaining,
     pub(crate) ages: Ages,
     /// The state as it will be if all that is proposed commits; only [`Mutant::DedupBeforeCommit`] makes it.
@@ -185,6 +186,7 @@ impl Node {
             refused_back_pressure: 0,
             checkpoints,
             disk: DiskState::default(),
+            has_given_way: false,
             retention: Retaining::default(),
             ages: Ages::default(),
             staged: None,
@@ -441,17 +443,6 @@ impl Node {
         self.journal_since = now.monotonic;
         let batch = JournalBatch { number: 0, hard_state, clock, entries };
         self.outputs.push_back(Output::Journal { ready_number: number, batch });
-    }
-
-    /// A leader's entries came in: what they say of the time is known from now on, whether they are committed or not.
-    fn note_stamps(&mut self, now: Now, entries: &[Entry]) {
-        for entry in entries.iter().filter(|entry| !entry.data.is_empty()) {
-            // One that this build cannot read stops it when it is committed.
-            if let Ok(batch) = Batch::open(entry.data.clone()) {
-                let (time, epoch) = (batch.stamp.time, Epoch::new(entry.term));
-                self.clock.received(entry.log_index, time, epoch, now.monotonic);
-            }
-        }
     }
 
     /// Whether a batch would enter the log now. The journal's completion, a peer's word and the tick are inputs of their own.

@@ -41,6 +41,7 @@ impl Node {
 
     fn begin_office(&mut self, now: Now) {
         (self.leads, self.settled_in, self.first_batch_due) = (true, false, true);
+        self.has_given_way = false;
         if self.config.has_peers() {
             self.clock.begin_office();
         }

@@ -1,7 +1,8 @@
 //! The other voters: what they say, how this node stands with them, and handing the office over to one of them.
 
-use mortarmq_replica::{Follower, HandOverError, PeerMessage};
-use mortarmq_types::{MonotonicTime, NodeId};
+use mortarmq_replica::{Entry, Follower, HandOverError, PeerMessage};
+use mortarmq_shard::command::Batch;
+use mortarmq_types::{Epoch, MonotonicTime, NodeId};
 use mortarmq_wire::ErrorCode;
 
 use crate::clock::STALL_MS;
@@ -58,6 +59,17 @@ impl Node {
         }
     }
 
+    /// A leader's entries came in: what they say of the time is known from now on, whether they are committed or not.
+    pub(crate) fn note_stamps(&mut self, now: Now, entries: &[Entry]) {
+        for entry in entries.iter().filter(|entry| !entry.data.is_empty()) {
+            // One that this build cannot read stops it when it is committed.
+            if let Ok(batch) = Batch::open(entry.data.clone()) {
+                let (time, epoch) = (batch.stamp.time, Epoch::new(entry.term));
+                self.clock.received(entry.log_index, time, epoch, now.monotonic);
+            }
+        }
+    }
+
     /// Asks another node to take the office: the one that is named, or the one that could soonest. Nothing is proposed until it
     /// has, or 500 ms are over; the end comes as [`crate::Output::Role`]. A driver that is about to stop asks for this first.
     ///
@@ -109,6 +121,11 @@ impl Node {
     /// Whether a majority that can acknowledge was heard lately.
     pub(crate) fn has_majority(&self) -> bool {
         !self.config.has_peers() || self.replica.ticks_without_majority() < NO_MAJORITY_TICKS
+    }
+
+    /// Whether a majority, with this node or without it, has room for more.
+    pub(crate) fn has_majority_with_room(&self, with_this_node: bool) -> bool {
+        self.replica.has_majority_with_room(NO_MAJORITY_TICKS, with_this_node)
     }
 
     /// Whether what was proposed waits for its majority for so long that members cannot be blamed for being silent.

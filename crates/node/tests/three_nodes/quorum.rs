@@ -1,6 +1,6 @@
 //! Without a majority: what is refused, what is answered all the same, and that nothing but the majority has to come back.
 
-use mortarmq_node::{PeerState, Query, QueryAnswer, Request, Subscribe};
+use mortarmq_node::{Answer, DiskState, PeerState, Query, QueryAnswer, Reply, Request, Subscribe};
 use mortarmq_shard::StartPolicy;
 use mortarmq_types::MemberId;
 
@@ -141,6 +141,70 @@ fn p2_a_leader_whose_followers_answer_and_acknowledge_nothing_refuses_what_it_co
     assert_eq!(world.record.reached.get("publish unknown").copied(), unknown, "P2");
     assert!(world.record.reached.contains_key("IN_SYNC_REPLICAS_NOT_ENOUGH"), "{:?}", world.record.reached);
     world.add_consumer(topic);
+    world.end();
+}
+
+fn set_room(world: &mut World, node: usize, is_low: bool) {
+    let (now, free_bytes) = (world.now(node), if is_low { 1 << 20 } else { 1 << 40 });
+    world.node_mut(node).expect("it runs").handle_disk(now, DiskState { is_low, free_bytes });
+    world.dispatch(node);
+}
+
+#[test]
+fn rule_8_publishes_stop_when_no_majority_has_room_and_what_frees_room_goes_on() {
+    let mut world = World::new(16, OPTIONS);
+    let topic = world.declare("orders", 1);
+    world.declare("audit", 1);
+    let leader = world.wait_for_leader();
+    let others: Vec<usize> = (0..3).filter(|node| *node != leader).collect();
+    world.add_client(|me| Client::Producer(Producer::new(me, leader, topic, 1, 2000)));
+    world.add_consumer(topic);
+    world.run_for(500);
+    // One of three: a majority has room.
+    set_room(&mut world, others[0], true);
+    world.run_for(500);
+    assert!(!world.record.reached.contains_key("publish refused"), "{:?}", world.record.reached);
+    set_room(&mut world, others[1], true);
+    world.run_for(300);
+    let confirmed = world.record.published_us.len();
+    let connection = world.connect(usize::MAX, leader).expect("it runs");
+    world.send(connection, Request::Delete { name: "audit".to_owned() });
+    world.run_for(1000);
+    assert_eq!(world.record.published_us.len(), confirmed);
+    assert!(world.record.reached.contains_key("STORAGE_HIGH_WATERMARK"), "{:?}", world.record.reached);
+    assert!(matches!(world.heard[..], [(_, Reply { result: Ok(Answer::Deleted { existed: true }), .. })]));
+    assert_eq!(world.leader(), Some(leader), "nobody could do better");
+    // Nothing is written meanwhile, and the leader hears all the same that there is room again.
+    others.iter().for_each(|node| set_room(&mut world, *node, false));
+    world.run_for(500);
+    assert!(world.record.published_us.len() > confirmed);
+    world.end();
+}
+
+#[test]
+fn rule_8_a_leader_without_room_gives_way_to_one_that_has_it() {
+    let mut world = World::new(17, OPTIONS);
+    let topic = world.declare("orders", 1);
+    for id in 1..=3 {
+        world.add_producer(topic, id, 2000);
+    }
+    world.add_consumer(topic);
+    world.run_for(500);
+    let leader = world.wait_for_leader();
+    let (full, free) = ((leader + 1) % 3, (leader + 2) % 3);
+    set_room(&mut world, leader, true);
+    world.run_for(500);
+    assert_ne!(world.leader(), Some(leader));
+    let heir = world.wait_for_leader();
+    // With a second one full no majority has room, so there is nobody to give way to.
+    let confirmed = world.record.published_us.len();
+    world.run_for(200);
+    assert!(world.record.published_us.len() > confirmed, "P12");
+    set_room(&mut world, full, true);
+    set_room(&mut world, free, true);
+    world.run_for(500);
+    assert_eq!(world.leader(), Some(heir));
+    (0..3).for_each(|node| set_room(&mut world, node, false));
     world.end();
 }
 

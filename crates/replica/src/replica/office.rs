@@ -83,6 +83,24 @@ impl Replica {
         silent[raft::majority(self.voters.len()) - 1]
     }
 
+    /// Whether a majority that was heard within so many ticks and can acknowledge has room on its disks: with this node, or
+    /// without it.
+    ///
+    /// # Source
+    /// Failure rule 8: the leader goes by the fullest member of the best majority.
+    #[must_use]
+    pub fn has_majority_with_room(&self, within_ticks: u64, with_this_node: bool) -> bool {
+        let is_heard = |id: u64| self.handover.silent_ticks(id, self.tick).is_some_and(|ticks| ticks < within_ticks);
+        let has_room = |id: &&u64| {
+            let id = **id;
+            if id == self.id() {
+                return with_this_node && !self.is_short_of_room;
+            }
+            is_heard(id) && !self.needs_files(id) && !self.handover.is_short_of_room(id)
+        };
+        self.voters.iter().filter(has_room).count() >= raft::majority(self.voters.len())
+    }
+
     /// The others, in the order of the configuration, as this leader sees them; none where there is no office.
     #[must_use]
     pub fn followers(&self) -> Vec<Follower> {
