@@ -34,7 +34,7 @@ impl Node {
                 let key = (message.from, message.stream.incarnation);
                 let Some(taken) = self.streams.take(key, first, answered, requests) else { return };
                 if taken.is_new {
-                    self.connections.open(taken.connection);
+                    self.connections.open_relay(taken.connection);
                 }
                 // What came is taken in as that of any client; the answers find their way back by the connection.
                 taken.requests.into_iter().for_each(|request| self.admit(now, taken.connection, request));

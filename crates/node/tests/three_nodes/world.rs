@@ -207,14 +207,7 @@ impl World {
                     self.dispatch(to);
                 }
             }
-            Event::Forward { to, message } => {
-                let now = self.now(to);
-                let (_, message) = ForwardMessage::decode(message).expect("nothing is changed on the way");
-                if let Some(node) = self.node_mut(to) {
-                    node.handle_forward(now, message);
-                    self.dispatch(to);
-                }
-            }
+            Event::Forward { to, message } => self.forward_arrives(to, message),
             Event::Journal { node, life } => self.journal(node, life),
             Event::Segments { node, life } => self.segments(node, life),
             Event::Read { node, life, ticket, job } => {
@@ -458,15 +451,7 @@ impl World {
                         self.at(after_us, Event::Peer { from: node, to, message: message.clone() });
                     }
                 }
-                Output::SendForward { to, message } => {
-                    let (to, mut bytes) = (usize::from(to.get()), BytesMut::new());
-                    message.encode(ShardId::ZERO, &mut bytes);
-                    let message = bytes.freeze();
-                    self.forwarded += 1;
-                    for after_us in self.net.carry(node, to) {
-                        self.at(after_us, Event::Forward { to, message: message.clone() });
-                    }
-                }
+                Output::SendForward { to, message } => self.send_forward(node, usize::from(to.get()), &message),
                 Output::Replies { connection, replies } => {
                     replies.into_iter().for_each(|reply| self.hand(connection, Heard::Reply(reply)));
                 }
@@ -494,6 +479,25 @@ impl World {
             }
         }
         self.look(node);
+    }
+
+    fn forward_arrives(&mut self, to: usize, message: Bytes) {
+        let now = self.now(to);
+        let (_, message) = ForwardMessage::decode(message).expect("nothing is changed on the way");
+        if let Some(node) = self.node_mut(to) {
+            node.handle_forward(now, message);
+            self.dispatch(to);
+        }
+    }
+
+    fn send_forward(&mut self, node: usize, to: usize, message: &ForwardMessage) {
+        let mut bytes = BytesMut::new();
+        message.encode(ShardId::ZERO, &mut bytes);
+        let message = bytes.freeze();
+        self.forwarded += 1;
+        for after_us in self.net.carry(node, to) {
+            self.at(after_us, Event::Forward { to, message: message.clone() });
+        }
     }
 
     fn give_segments(&mut self, node: usize, job: SegmentJob) {
