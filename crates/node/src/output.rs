@@ -10,6 +10,7 @@ use mortarmq_types::{
 };
 
 use crate::copies::CopyWork;
+use crate::forward::message::ForwardMessage;
 use crate::reply::{Failure, QueryReply, Reply};
 
 /// One thing to do.
@@ -103,6 +104,13 @@ pub enum Output {
         to: NodeId,
         /// The message.
         message: PeerMessage,
+    },
+    /// Send to another node, now; it calls `handle_forward`. As with [`Output::SendPeer`], what is lost is said again.
+    SendForward {
+        /// The node.
+        to: NodeId,
+        /// The message.
+        message: ForwardMessage,
     },
     /// The node lost or won the leadership, or learned who has it.
     Role {

@@ -9,8 +9,12 @@ mod support;
 mod clients;
 #[path = "three_nodes/consumer.rs"]
 mod consumer;
+#[path = "three_nodes/duties.rs"]
+mod duties;
 #[path = "three_nodes/failover.rs"]
 mod failover;
+#[path = "three_nodes/forward.rs"]
+mod forward;
 #[path = "three_nodes/leases.rs"]
 mod leases;
 #[path = "three_nodes/life.rs"]
@@ -92,6 +96,7 @@ const REACHED: &[&str] = &[
     "hand over",
     "checkpoint",
     "five nodes",
+    "forwarded",
     "publish refused",
     "publish unknown",
     "deduplicated",

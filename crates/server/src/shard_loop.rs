@@ -18,7 +18,7 @@ use crate::event::{Event, ToConnection};
 use crate::inbox::{Inbox, Sleep};
 use crate::journal_thread::JournalJob;
 use crate::outlet::Outlet;
-use crate::peers::PeerLinks;
+use crate::peers::{PeerLinks, Word};
 use crate::read_pool::ReadTask;
 use crate::recover::messages;
 use crate::segment_thread::SegmentJob;
@@ -137,8 +137,11 @@ impl ShardLoop {
     fn handle(&mut self, now: Now, event: Event) {
         match event {
             Event::Requests { connection, requests } => self.node.handle_requests(now, connection, requests),
-            Event::Peer { message, place } => {
-                self.node.handle_peer(now, *message);
+            Event::Peer { word, place } => {
+                match *word {
+                    Word::Log(message) => self.node.handle_peer(now, message),
+                    Word::Forward(message) => self.node.handle_forward(now, message),
+                }
                 drop(place);
             }
             Event::JournalWritten { ready_number, took } => {
@@ -233,7 +236,8 @@ impl ShardLoop {
                 Output::GroupExpired { topic, group, dropped } => {
                     tracing::info!(topic, group, dropped, "group deleted: nobody used it for its expire_idle_ms");
                 }
-                Output::SendPeer { to, message } => self.channels.peers.send(to, message),
+                Output::SendPeer { to, message } => self.channels.peers.send(to, Word::Log(message)),
+                Output::SendForward { to, message } => self.channels.peers.send(to, Word::Forward(message)),
                 Output::Role { is_leader, leader, epoch } => self.tell_role(is_leader, leader, epoch),
             }
         }

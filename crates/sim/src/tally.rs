@@ -95,6 +95,7 @@ pub const RARE_STATES_OF_SEVERAL: &[&str] = &[
     "resumed after a failover",
     "office handed over",
     "a client heard nothing and went elsewhere",
+    "a request was forwarded",
 ];
 
 /// What many runs must reach together, or they prove little.

@@ -109,6 +109,10 @@ impl Node {
         self.open.add(&command(first), receiver.waiter.clone());
         let mut added = 1;
         for stretch in stretches.filter(|_| !is_pull) {
+            if self.open.is_full() {
+                self.attention.insert(path);
+                break;
+            }
             self.open.add(&command(Some(stretch)), WaiterKind::Nobody);
             added += 1;
         }

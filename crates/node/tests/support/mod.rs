@@ -14,7 +14,7 @@ use mortarmq_node::{
     ReadResult, Reply, Request, SegmentWork, Subscribe,
 };
 use mortarmq_shard::record::NewRecord;
-use mortarmq_shard::{PublishRunBuilder, SettleItem, SettleKind, StartPolicy, Times};
+use mortarmq_shard::{PublishRun, PublishRunBuilder, SettleItem, SettleKind, StartPolicy, Times};
 use mortarmq_storage::{
     Covered, Disk, Identity, Journal, JournalBatch, JournalOptions, MemoryDisk, RecoverStop, SegmentOptions,
     SegmentReader, SegmentWriter, has_data, load_checkpoint,
@@ -315,7 +315,7 @@ impl Rig {
                     self.note(begun, Doing::Release);
                 }
                 Output::GroupExpired { topic, group, dropped } => self.expired.push((topic, group, dropped)),
-                Output::SendPeer { .. } | Output::Role { .. } => {}
+                Output::SendPeer { .. } | Output::SendForward { .. } | Output::Role { .. } => {}
             }
             self.check();
         }
@@ -575,16 +575,20 @@ pub(crate) fn publish_values(
 
 /// One publish of one producer; the value is in text.
 pub(crate) fn publish_one(topic: TopicIncarnation, producer: u64, number: u64, value: u64, key: &[u8]) -> Request {
+    Request::Publish(run_of(topic, producer, number, value.to_string().as_bytes(), key))
+}
+
+/// The command of one publish.
+pub(crate) fn run_of(topic: TopicIncarnation, producer: u64, number: u64, value: &[u8], key: &[u8]) -> PublishRun {
     let mut run = PublishRunBuilder::default();
-    let value = value.to_string();
-    let body = body(key, value.as_bytes());
+    let body = body(key, value);
     let number = if producer == 0 { 0 } else { number };
     let (producer_id, producer_seq) = (ProducerId::new(producer), ProducerSeq::new(number));
     let record = NewRecord { producer_id, producer_seq, key, has_headers: false, body: &body };
     let value_bytes = u32::try_from(value.len()).expect("small");
     let payload_bytes = value_bytes + u32::try_from(key.len()).expect("small");
     run.add(topic, Partition::ANY, payload_bytes, value_bytes, &record);
-    Request::Publish(run.take().expect("one value"))
+    run.take().expect("one value")
 }
 
 pub(crate) fn settle(subscription: u16, delivery: &Delivery, kind: SettleKind) -> Request {

@@ -26,6 +26,8 @@ pub(crate) struct Machine {
     pub(crate) sync_us: u64,
     /// Whether its segment writer stands still.
     pub(crate) holds_segments: bool,
+    /// Writes to its journal.
+    pub(crate) journal_writes: u64,
 }
 
 /// The clocks of a machine: each runs a little differently.
@@ -103,6 +105,7 @@ impl Machine {
             paused_until_us: 0,
             sync_us: 300,
             holds_segments: false,
+            journal_writes: 0,
         }
     }
 
@@ -122,8 +125,6 @@ impl Machine {
         config.publish_timeout_ms = options.publish_timeout_ms;
         config.peer_lag_bytes = options.peer_lag_bytes;
         config.unwritten_bytes_max = options.unwritten_bytes_max;
-        // What a peer lacks must be there after a restart too.
-        config.journal_keep_bytes = 256 << 20;
         config.initial.segment_max_bytes = 1 << 16;
         let journal = JournalOptions {
             file_bytes: 1 << 20,

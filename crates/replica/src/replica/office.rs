@@ -101,15 +101,38 @@ impl Replica {
         self.is_leader() && raft.lead_transferee.is_none() && has_room
     }
 
-    /// For how many ticks a majority, this replica among it, was not heard; 0 for a single voter.
+    /// For how many ticks a majority that could acknowledge what is proposed, this replica among it, was not heard; 0 for a
+    /// single voter. A follower that lacks what no append can bring it counts as never heard: it votes, as what it has and
+    /// promised is whole, and it answers heartbeats, but it can acknowledge nothing.
     #[must_use]
     pub fn ticks_without_majority(&self) -> u64 {
         let others = self.voters.iter().filter(|id| **id != self.id());
-        let silent = |id: &u64| self.handover.silent_ticks(*id, self.tick).unwrap_or(self.tick);
+        let silent = |id: &u64| {
+            let heard = self.handover.silent_ticks(*id, self.tick).filter(|_| !self.needs_files(*id));
+            heard.unwrap_or(self.tick)
+        };
         let mut silent: Vec<u64> = others.map(silent).collect();
         silent.push(0);
         silent.sort_unstable();
         silent[raft::majority(self.voters.len()) - 1]
+    }
+
+    /// Whether a majority that was heard within so many ticks and can acknowledge has room on its disks: with this node, or
+    /// without it.
+    ///
+    /// # Source
+    /// Failure rule 8: the leader goes by the fullest member of the best majority.
+    #[must_use]
+    pub fn has_majority_with_room(&self, within_ticks: u64, with_this_node: bool) -> bool {
+        let is_heard = |id: u64| self.handover.silent_ticks(id, self.tick).is_some_and(|ticks| ticks < within_ticks);
+        let has_room = |id: &&u64| {
+            let id = **id;
+            if id == self.id() {
+                return with_this_node && !self.is_short_of_room;
+            }
+            is_heard(id) && !self.needs_files(id) && !self.handover.is_short_of_room(id)
+        };
+        self.voters.iter().filter(has_room).count() >= raft::majority(self.voters.len())
     }
 
     /// The others, in the order of the configuration, as this leader sees them; none where there is no office.
@@ -124,12 +147,18 @@ impl Replica {
             // Before it has acknowledged anything, what is sent next says how far it is; and where it has said that it lacks
             // more, that comes from what is forgotten.
             let next = self.raw.raft.prs().get(id).map_or(1, |progress| progress.next_idx);
-            let tail = self.raw.store();
             let has_until = if acknowledged == 0 { next.saturating_sub(1) } else { acknowledged };
-            let lag_bytes = if next <= tail.base_index() { None } else { tail.bytes_above(has_until) };
+            let lag_bytes = if self.needs_files(id) { None } else { self.raw.store().bytes_above(has_until) };
             Follower { id, acknowledged, silent_ticks, lag_bytes }
         };
         self.voters.iter().copied().filter(|id| *id != self.id()).map(follower).collect()
+    }
+
+    /// Whether a follower lacks what is no longer in memory. That it lacks anything is known to its leader only.
+    fn needs_files(&self, id: u64) -> bool {
+        let raft = &self.raw.raft;
+        let next = raft.prs().get(id).map_or(1, |progress| progress.next_idx);
+        raft.state == StateRole::Leader && next <= self.raw.store().base_index()
     }
 
     pub(super) fn present_office(&self) -> Office {

@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use bytes::{BufMut, Bytes, BytesMut};
 use mortarmq_node::drive::Standing;
-use mortarmq_replica::PeerMessage;
 use mortarmq_types::NodeId;
 use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpListener, TcpStream};
@@ -17,6 +16,7 @@ use tokio::time::{Instant, sleep_until, timeout};
 
 use super::handshake::{Hello, Keys, Lane, MESSAGE_MAX, Self_, Welcome, nonce, proved};
 use super::sealed::{Opener, Sealer, read_length, read_message, read_payload, write_message};
+use super::word::Word;
 use crate::event::Event;
 use crate::inbox::EventSender;
 use crate::listener::pause_after;
@@ -174,8 +174,8 @@ impl Link {
             let place = Arc::clone(&places).acquire_many_owned(weight).await.expect("the places are never closed");
             let payload = read_payload(&mut reader, &mut opener, length).await?;
             sign_at.get_or_insert_with(|| Instant::now() + SIGN_PAUSE);
-            match PeerMessage::decode(payload) {
-                Ok((_, message)) => events.send(Event::Peer { message: Box::new(message), place }),
+            match Word::decode(payload) {
+                Ok(word) => events.send(Event::Peer { word: Box::new(word), place }),
                 Err(error) => tracing::warn!(peer = %from, %error, "dropped what another node said"),
             }
         }

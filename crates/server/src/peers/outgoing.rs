@@ -6,8 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::BytesMut;
-use mortarmq_replica::PeerMessage;
-use mortarmq_types::{NodeId, ShardId};
+use mortarmq_types::NodeId;
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
@@ -17,6 +16,7 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::handshake::{Hello, Keys, Lane, Refusal, Self_, answered, nonce};
 use super::sealed::{Opener, Sealer, read_length, read_message, read_payload, write_message};
+use super::word::Word;
 use crate::threads::{AbortOnPanic, chain};
 
 /// The loop's end of all links. Dropping it ends them.
@@ -55,10 +55,10 @@ impl PeerLinks {
     }
 
     /// Says something to another node. What there is no room for is dropped, as a network would.
-    pub(crate) fn send(&self, to: NodeId, message: PeerMessage) {
+    pub(crate) fn send(&self, to: NodeId, word: Word) {
         let Some([words, log]) = self.0.get(&to) else { return };
-        let queue = if message.is_of_log() { log } else { words };
-        queue.push(message);
+        let queue = if word.lane() == Lane::Log { log } else { words };
+        queue.push(word);
     }
 }
 
@@ -80,7 +80,7 @@ struct Queue {
 
 #[derive(Default)]
 struct Waiting {
-    messages: VecDeque<PeerMessage>,
+    messages: VecDeque<Word>,
     bytes: usize,
     is_up: bool,
     is_over: bool,
@@ -95,7 +95,7 @@ impl Queue {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn push(&self, message: PeerMessage) {
+    fn push(&self, message: Word) {
         let mut waiting = self.waiting();
         let bytes = message.held_bytes();
         match self.lane {
@@ -130,7 +130,7 @@ impl Queue {
     /// Seals what waits, but not much more than a buffer full; `false` once nothing more will come.
     async fn take(&self, sealer: &mut Sealer, out: &mut BytesMut) -> bool {
         loop {
-            let taken: Vec<PeerMessage> = {
+            let taken: Vec<Word> = {
                 let mut waiting = self.waiting();
                 if waiting.is_over {
                     return false;
@@ -150,7 +150,7 @@ impl Queue {
                 continue;
             }
             for message in taken {
-                sealer.seal(out, |out| message.encode(ShardId::ZERO, out));
+                sealer.seal(out, |out| message.encode(out));
             }
             return true;
         }

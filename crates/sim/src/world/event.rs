@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use mortarmq_node::{Act, Delivery, DiskState, Failure, PeerMessage, Query, ReadResult, Reply, Request, Unsent};
+use mortarmq_node::{
+    Act, Delivery, DiskState, Failure, ForwardMessage, PeerMessage, Query, ReadResult, Reply, Request, Unsent,
+};
 use mortarmq_types::{ConnectionId, DeliveryId, MemberId};
 
 use crate::plan::{Deed, FaultKind};
@@ -121,6 +123,10 @@ pub(crate) enum Input {
     /// Another node says something.
     Peer {
         message: Box<PeerMessage>,
+    },
+    /// Another node forwards something, or answers what this one forwarded.
+    Forward {
+        message: Box<ForwardMessage>,
     },
     /// The office is to be handed over.
     HandOver,

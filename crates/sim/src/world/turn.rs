@@ -116,6 +116,7 @@ impl World {
                 process.turns.journal_written(target, now, at, took, ready_number);
             }
             Input::Peer { message } => target.handle_peer(now, *message),
+            Input::Forward { message } => target.handle_forward(now, *message),
             Input::HandOver => {
                 if target.handle_hand_over(now, None).is_ok() {
                     self.tally.reach("office handed over");
@@ -195,6 +196,7 @@ impl World {
                     self.at(at_us, Event::Answer { query, reply });
                 }
                 Output::SendPeer { to, message } => self.send_peer(node, to, &message),
+                Output::SendForward { to, message } => self.send_forward(node, to, &message),
                 Output::Role { epoch, is_leader, .. } => {
                     self.trace.note(self.now_us, "role", &[node as u64, epoch.get(), u64::from(is_leader)]);
                     if is_leader {
@@ -265,6 +267,7 @@ impl World {
             Input::Disk { state } => ("in disk", state.free_bytes),
             Input::ReadDone { ticket, .. } => ("in read", *ticket),
             Input::Peer { message } => ("in peer", message.from() >> 32),
+            Input::Forward { message } => ("in forwarded", message.from >> 32),
             Input::HandOver => ("in hand over", 0),
             Input::StandAside => ("in stand aside", 0),
         };
