@@ -182,9 +182,8 @@ pub(crate) const CONNECTION: ConnectionId = ConnectionId::new(1);
 impl Rig {
     /// Recovers a node from a disk and waits until it leads.
     pub(crate) fn start(disk: &MemoryDisk, options: RigOptions) -> Result<Self, Crashed> {
-        let begun = disk.operations();
+        let (begun, data_dir) = (disk.operations(), PathBuf::from("data"));
         let shared: Arc<dyn Disk> = Arc::new(disk.clone());
-        let data_dir = PathBuf::from("data");
         claim(disk, &data_dir)?;
         let config = options.node();
         let segment_options = SegmentOptions { push_bytes: options.push_bytes, ..SegmentOptions::default() };
