@@ -32,6 +32,11 @@ pub struct NodeConfig {
     /// # Units
     /// Bytes.
     pub recent_bytes: u64,
+    /// What a read for a consumer that is behind may bring, with what comes next; 0: nothing is read ahead.
+    ///
+    /// # Units
+    /// Bytes.
+    pub read_ahead_bytes: u64,
     /// Effects that the segment writer may be behind (failure rule 8).
     ///
     /// # Units
@@ -74,6 +79,7 @@ impl NodeConfig {
             boot_id,
             max_pending_bytes: 64 << 20,
             recent_bytes: 64 << 20,
+            read_ahead_bytes: 256 << 10,
             unwritten_bytes_max: 64 << 20,
             checkpoint_after_bytes: 512 << 20,
             journal_keep_bytes: 0,

@@ -10,7 +10,7 @@ use crate::config::Now;
 use crate::letters::unwrapped;
 use crate::node::Node;
 use crate::output::{Delivery, Output, ReadJob, ReadResult};
-use crate::read_ahead::{AHEAD_BYTES, AHEAD_RECORDS, ReadAhead};
+use crate::read_ahead::{AHEAD_RECORDS, ReadAhead};
 use crate::recent::Stored;
 use crate::reply::Failure;
 use crate::request::Unsent;
@@ -232,7 +232,8 @@ impl Node {
                     ));
                     if let Some(Missing { first, to }) = batch.missing() {
                         let path = self.shard.state().paths.get(&batch.path);
-                        let reads_ahead = !first.is_letter && reads_ahead(batch, first.seq, path, &self.ahead);
+                        let bytes = self.config.read_ahead_bytes;
+                        let reads_ahead = !first.is_letter && reads_ahead(batch, first.seq, path, bytes, &self.ahead);
                         let partition = batch.partition;
                         let topic = match first.is_letter {
                             // Of a topic that is gone there is nothing to read, and nobody to send it to.
@@ -240,7 +241,7 @@ impl Node {
                             false => batch.topic,
                         };
                         let (to, max_bytes) =
-                            if reads_ahead { (to.plus(AHEAD_RECORDS), AHEAD_BYTES) } else { (to, READ_BYTES) };
+                            if reads_ahead { (to.plus(AHEAD_RECORDS), bytes) } else { (to, READ_BYTES) };
                         read = Some(ReadJob::Records { topic, partition, from: first.seq, to, max_bytes });
                         break;
                     }
@@ -369,13 +370,14 @@ fn fill(batch: &mut Batch, ahead: &mut ReadAhead, is_shared: bool) -> Vec<HeldBa
 
 /// Whether a read that begins there is to bring what comes next too: it reaches to where the path is, and what it is for is
 /// but a part of it.
-fn reads_ahead(batch: &Batch, first: Seq, path: Option<&Path>, ahead: &ReadAhead) -> bool {
+fn reads_ahead(batch: &Batch, first: Seq, path: Option<&Path>, bytes: u64, ahead: &ReadAhead) -> bool {
     let sizes = batch.messages.iter().map(|slot| match slot {
         Slot::Missing(unread) => u64::from(unread.lease.size_bytes),
         Slot::Ready(_) | Slot::Unreadable(_) => 0,
     });
     let position = path.and_then(|path| path.partitions.get(batch.partition.index())).map(PathPartition::position);
-    sizes.sum::<u64>() <= AHEAD_BYTES / 4
+    bytes > 0
+        && sizes.sum::<u64>() <= bytes / 4
         && position.is_some_and(|position| position.above(first) <= AHEAD_RECORDS)
         && ahead.has_room((batch.path, batch.partition))
 }

@@ -11,14 +11,9 @@ use std::collections::{BTreeMap, VecDeque};
 use crate::recent::Stored;
 use crate::stretches::Place;
 
-/// A read that is to bring more than was asked for reads at most so much.
-///
-/// # Units
-/// Bytes.
-pub(crate) const AHEAD_BYTES: u64 = 256 << 10;
-/// And at most so many records more.
+/// A read brings at most so many records more than it was asked for.
 pub(crate) const AHEAD_RECORDS: u64 = 1024;
-/// With so many places they hold 16 MiB; a path that lags beside them reads what it needs.
+/// With so many places they hold 16 MiB by default; a path that lags beside them reads what it needs.
 const PLACES_MAX: usize = 64;
 /// What nobody has asked for in between goes.
 const SWEEP_MS: u64 = 1000;

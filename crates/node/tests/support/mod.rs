@@ -113,6 +113,7 @@ pub(crate) struct RigOptions {
     pub(crate) now: Now,
     pub(crate) journal_file_bytes: u64,
     pub(crate) recent_bytes: u64,
+    pub(crate) read_ahead_bytes: u64,
     pub(crate) checkpoint_after_bytes: u64,
     pub(crate) max_delayed_per_partition: u64,
     pub(crate) journal_keep_bytes: u64,
@@ -135,6 +136,7 @@ impl RigOptions {
         now: Now { monotonic: MonotonicTime::new(1_000_000), wall: WallTime::new(1_700_000_000_000) },
         journal_file_bytes: 1 << 20,
         recent_bytes: 64 << 20,
+        read_ahead_bytes: 256 << 10,
         checkpoint_after_bytes: 1 << 30,
         max_delayed_per_partition: 1_000_000,
         journal_keep_bytes: 0,
@@ -150,6 +152,7 @@ impl RigOptions {
     fn node(&self) -> NodeConfig {
         let mut config = NodeConfig::new(NodeId::ZERO, [self.boot; 16], 7);
         config.recent_bytes = self.recent_bytes;
+        config.read_ahead_bytes = self.read_ahead_bytes;
         config.checkpoint_after_bytes = self.checkpoint_after_bytes;
         config.journal_keep_bytes = self.journal_keep_bytes;
         config.unwritten_bytes_max = self.unwritten_bytes_max;
@@ -179,9 +182,8 @@ pub(crate) const CONNECTION: ConnectionId = ConnectionId::new(1);
 impl Rig {
     /// Recovers a node from a disk and waits until it leads.
     pub(crate) fn start(disk: &MemoryDisk, options: RigOptions) -> Result<Self, Crashed> {
-        let begun = disk.operations();
+        let (begun, data_dir) = (disk.operations(), PathBuf::from("data"));
         let shared: Arc<dyn Disk> = Arc::new(disk.clone());
-        let data_dir = PathBuf::from("data");
         claim(disk, &data_dir)?;
         let config = options.node();
         let segment_options = SegmentOptions { push_bytes: options.push_bytes, ..SegmentOptions::default() };
