@@ -1,12 +1,11 @@
 //! What a consumer does with what it is given.
 
-use std::borrow::Cow;
-
-use mortarmq_history::{Cause, Deliver, Outcome, Record};
+use mortarmq_history::Outcome;
 use mortarmq_node::{Answer, Delivery, ErrorCode, Failure, Reply, Request, Single, fold};
 use mortarmq_shard::{SettleCode, SettleKind};
 use mortarmq_types::{DeliveryId, MemberId};
 
+use super::records::cause;
 use super::{Expect, Held, SUBSCRIPTION, Said, What};
 use crate::clients::value::{hash_of, read_value, value_of};
 use crate::world::{Client, Event, World};
@@ -57,36 +56,7 @@ impl World {
             received_us: self.now_us,
             served_until_us: served_until_us.filter(|_| ends_alone),
         };
-        let (call, ret) = ((self.samples.before(delivery.position.commit_index) + 1) * 1000, self.now_ns());
-        let (incarnation, path) = self.path_of(number, delivery.topic);
-        let client = self.consumers[number].name();
-        let record = Record::Deliver(Deliver {
-            client: Some(Cow::Owned(client)),
-            path: Cow::Owned(path),
-            msg: Cow::Owned(known.message),
-            key: known.key.map(Cow::Owned),
-            call: call.min(ret),
-            ret: Some(ret),
-            partition: Some(u32::from(delivery.partition.get())),
-            seq: Some(delivery.seq.get()),
-            delivery_id: Some(id),
-            attempt: Some(delivery.attempt.get()),
-            cause: Some(cause(delivery.cause)),
-            prev: (delivery.previous != DeliveryId::ZERO).then(|| delivery.previous.get()),
-            // The node's clock counts milliseconds.
-            lease_ms: Some(lease_ms.saturating_sub(1)),
-            hash: Some(Cow::Owned(known.hash)),
-            commit: Some(delivery.position.commit_index.get()),
-            epoch: Some(delivery.position.epoch.get()),
-            origin: known.origin.filter(|_| self.consumers[number].group.is_none()).map(|origin| {
-                // Histories call an incarnation by its own name.
-                let group = origin.rsplit_once('/').map_or("", |(_, group)| group);
-                let name = self.topics.incarnation(incarnation).map_or("", |known| known.name.as_str());
-                Cow::Owned(format!("{name}/{group}"))
-            }),
-            txn: None,
-        });
-        self.histories.record(incarnation, &record);
+        self.record_deliver(number, delivery, known, lease_ms);
         self.tally.operations += 1;
         self.tally.reach(cause(delivery.cause).word());
         if self.era() > 1 && delivery.cause == mortarmq_types::Cause::First {
@@ -295,17 +265,5 @@ impl World {
             let at_us = self.now_us + 50_000;
             self.at(at_us, Event::Act { client: Client::Consumer(number), token });
         }
-    }
-}
-
-fn cause(cause: mortarmq_types::Cause) -> Cause {
-    match cause {
-        mortarmq_types::Cause::First => Cause::First,
-        mortarmq_types::Cause::LeaseExpired => Cause::LeaseExpired,
-        mortarmq_types::Cause::Nacked => Cause::Nacked,
-        mortarmq_types::Cause::Released => Cause::Released,
-        mortarmq_types::Cause::ConsumerLost => Cause::ConsumerLost,
-        mortarmq_types::Cause::Redriven => Cause::Redriven,
-        mortarmq_types::Cause::Replayed => Cause::Replayed,
     }
 }
