@@ -9,7 +9,7 @@ pub(crate) mod codec;
 pub(crate) mod message;
 pub(crate) mod streams;
 
-use mortarmq_types::ConnectionId;
+use mortarmq_types::{ConnectionId, Position};
 
 use crate::config::{Now, Peer};
 use crate::forward::asks::Told;
@@ -119,7 +119,13 @@ impl Node {
         let Some(replies) = replies else {
             let text = "the node that led did not say what became of it; repeat with the same producer number: it is stored \
                         at most once";
-            return self.answer_all(connection, slot, places, &unknown(ErrorCode::QuorumLost, text));
+            let failure = unknown(ErrorCode::QuorumLost, text);
+            for place in 0..places {
+                // Nothing was looked up. What was asked behind it, and is answered already, would be told this node's position.
+                let (position, result) = (Position::default(), Err(failure.clone()));
+                self.connections.answer(connection, slot + place, Reply { position, result });
+            }
+            return;
         };
         for (place, reply) in (0..).zip(replies) {
             self.connections.answer(connection, slot + place, reply);
