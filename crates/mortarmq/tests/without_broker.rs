@@ -109,7 +109,7 @@ fn serve_refuses_settings_that_it_does_not_know_or_have() {
     let cases: &[(&[&str], &str)] = &[
         (&["serve", "--listen-client", "0.0.0.0:7188"], "without credentials"),
         (&["serve", "--node-id", "many"], "node_id"),
-        (&["serve", "--peers", "[]"], "without replication"),
+        (&["serve", "--peers", r#"[{"id":7,"peer":"a:1","client":"a:2"}]"#], "node_id is 0, which is none of them"),
         (&["serve", "--config", "no-such-file.toml"], "no-such-file.toml"),
         (&["serve", "--config", broken], "broken.toml is not a configuration: "),
     ];
