@@ -36,13 +36,18 @@ count for the first start of a data folder only. Afterwards they are changed by 
 fn meaning(key: &str) -> &'static str {
     match key {
         "node_id" => "The node's number. A data folder belongs to one",
+        "peers" => {
+            "All nodes of the cluster, the same on every node: `id`, `peer`, `client`, `http` of each; none: a single node"
+        }
+        "listen_peer" => "Links of the other nodes; only with peers",
+        "peer_secret" => "What the nodes show each other; only with peers, and then the same on every node",
         "listen_client" => "The wire protocol. Without credentials, and not set: 127.0.0.1:7188",
         "listen_ws" => "The wire protocol over WebSocket",
         "ws_origins" => "Pages whose scripts may use it, as browsers name them; an empty list: none",
         "listen_admin" => "Metrics, health, and the operator routes behind most commands",
         "data_dir" => "Everything is kept here",
         "journal_file_bytes" => "Size at which a new journal file is begun",
-        "journal_keep_bytes" => "Journal kept behind a checkpoint",
+        "journal_keep_bytes" => "Journal kept behind a checkpoint; with peers 0 means 1 GiB",
         "snapshot_journal_bytes" => "A checkpoint is taken after so much journal at the latest",
         "disk_reserve_bytes" => "Room held for a full disk, so that acks go on; 0 for none",
         "scrub_bytes_per_s" => "How fast everything is read again to find damage; 0 turns it off",
