@@ -17,11 +17,14 @@ use imbl::OrdMap;
 /// The steps in which a chunk grows and shrinks.
 pub(crate) const CHUNK_STEP: usize = 16;
 
+/// Keys that lie together, with their values.
+type Chunk<K, V> = Arc<Vec<(K, V)>>;
+
 /// A sorted map in chunks.
 #[derive(Clone, Debug)]
 pub struct ChunkedMap<K: Ord, V> {
     /// Each chunk by a key at or below its first.
-    chunks: OrdMap<K, Arc<Vec<(K, V)>>>,
+    chunks: OrdMap<K, Chunk<K, V>>,
     len: usize,
 }
 
@@ -207,7 +210,7 @@ impl<K: Ord + Copy, V: Clone> ChunkedMap<K, V> {
 
     /// That chunk itself. Most keys are in the last one, and mostly there are no more than two: then no iterator is made, which
     /// allocates.
-    fn chunk_around(&self, key: K) -> Option<(&K, &Arc<Vec<(K, V)>>)> {
+    fn chunk_around(&self, key: K) -> Option<(&K, &Chunk<K, V>)> {
         let (bound, last) = self.chunks.get_max()?;
         if *bound <= key {
             return Some((bound, last));
