@@ -114,7 +114,8 @@ impl PeerMessage {
     /// Bytes.
     #[must_use]
     pub fn held_bytes(&self) -> usize {
-        size_of::<Message>() + self.message.entries.iter().map(|entry| size_of::<Entry>() + entry.data.len()).sum::<usize>()
+        size_of::<Message>()
+            + self.message.entries.iter().map(|entry| size_of::<Entry>() + entry.data.len()).sum::<usize>()
     }
 
     /// Whether only the leader of its epoch says this.
