@@ -30,11 +30,20 @@ pub(crate) struct ClusterClock {
     stamped: Epoch,
     /// Until then what is heard may have waited while this node stood still, and is no witness.
     deaf_until: MonotonicTime,
-    /// Stamped entries in the log that are not known to be committed, with the moments at which they came: since the first
-    /// of them nobody was confirmed anything.
-    uncommitted: VecDeque<(u64, MonotonicTime)>,
+    /// Stamped entries in the log that are not known to be committed: since the first of them came nobody was confirmed
+    /// anything.
+    uncommitted: VecDeque<Uncommitted>,
     /// Whether an office has begun, and nothing was stamped in it.
     is_new: bool,
+}
+
+/// A stamped entry that another leader may still replace.
+#[derive(Clone, Copy, Debug)]
+struct Uncommitted {
+    log_index: u64,
+    came: MonotonicTime,
+    /// What stood before it, and stands again when it is replaced: anchor and last stamp.
+    before: (ClusterTime, MonotonicTime, ClusterTime),
 }
 
 impl ClusterClock {
@@ -71,35 +80,40 @@ impl ClusterClock {
     /// An entry of the log, with this stamp of a leader of this epoch, came in.
     pub(crate) fn received(&mut self, log_index: u64, stamp: ClusterTime, epoch: Epoch, now: MonotonicTime) {
         self.stamped = self.stamped.max(epoch);
-        self.waits(log_index, now);
+        self.waits(log_index, stamp, now);
         self.heard(epoch, now);
-        if stamp >= self.last_stamp {
-            (self.anchor_cluster, self.anchor_monotonic, self.last_stamp) = (stamp, now, stamp);
+    }
+
+    /// What stood in the log from this index on is replaced. A stamp that was replaced never was: time that only it told of
+    /// is not over, or leases would end by it.
+    pub(crate) fn replaced(&mut self, log_index: u64) {
+        while let Some(gone) = self.uncommitted.pop_back_if(|last| last.log_index >= log_index) {
+            (self.anchor_cluster, self.anchor_monotonic, self.last_stamp) = gone.before;
         }
     }
 
-    /// An entry that came in at this moment is not known to be committed.
-    pub(crate) fn waits(&mut self, log_index: u64, came: MonotonicTime) {
-        // Another leader's entries replace what stood there.
-        while self.uncommitted.pop_back_if(|(last, _)| *last >= log_index).is_some() {}
-        // The first of them counts.
+    /// An entry with this stamp, that came in at this moment, is not known to be committed; what is stamped goes on from it.
+    pub(crate) fn waits(&mut self, log_index: u64, stamp: ClusterTime, came: MonotonicTime) {
+        self.replaced(log_index);
+        // The first of them counts. A stamp that could not be taken back is not gone by: then time lags, and ends nothing.
         if self.uncommitted.len() < UNCOMMITTED_MAX {
-            self.uncommitted.push_back((log_index, came));
+            let before = (self.anchor_cluster, self.anchor_monotonic, self.last_stamp);
+            self.uncommitted.push_back(Uncommitted { log_index, came, before });
+            (self.anchor_cluster, self.anchor_monotonic, self.last_stamp) = (stamp, came, stamp);
         }
     }
 
     /// All entries up to this one are committed.
     pub(crate) fn committed(&mut self, log_index: u64) {
-        while self.uncommitted.pop_front_if(|(first, _)| *first <= log_index).is_some() {}
+        while self.uncommitted.pop_front_if(|first| first.log_index <= log_index).is_some() {}
     }
 
     /// This node leads from now on: since a leader was last heard, or since what is not committed yet, nobody could settle or
     /// renew.
     pub(crate) fn begin_office(&mut self) {
-        if let Some((_, came)) = self.uncommitted.front() {
-            self.contact = self.contact.min(*came);
+        if let Some(first) = self.uncommitted.front() {
+            self.contact = self.contact.min(first.came);
         }
-        self.uncommitted.clear();
         (self.is_new, self.gap_ms) = (true, 0);
         if Mutant::LeaseShortenedOnFailover.is_on() {
             self.anchor_cluster = self.anchor_cluster.after_ms(3000);
@@ -241,8 +255,6 @@ mod tests {
     fn p5_a_new_leader_goes_on_from_what_it_received_and_the_time_without_one_is_a_gap() {
         let mut clock = fresh();
         clock.received(5, ClusterTime::new(70_000), Epoch::new(1), MonotonicTime::new(1000));
-        // What its former leader stamped earlier, and what comes twice, sets nothing back.
-        clock.received(4, ClusterTime::new(60_000), Epoch::new(1), MonotonicTime::new(1100));
         clock.committed(5);
         clock.heard(Epoch::new(1), MonotonicTime::new(1500));
         clock.turn(MonotonicTime::new(2400), false);
@@ -291,6 +303,39 @@ mod tests {
         clock.heard(Epoch::new(2), MonotonicTime::new(21_000));
         clock.begin_office();
         assert_eq!(clock.stamp(at(21_500)).gap_ms, 20_000);
+    }
+
+    #[test]
+    fn p5_time_that_only_a_stamp_told_of_that_was_replaced_is_not_over() {
+        // The leader of epoch 1 stood still: the stamp in which it says so came to this node alone, and another leads.
+        let begin = |replace: &dyn Fn(&mut ClusterClock)| {
+            let mut clock = fresh();
+            clock.received(5, ClusterTime::new(1000), Epoch::new(1), MonotonicTime::new(1000));
+            clock.committed(5);
+            clock.received(6, ClusterTime::new(1500), Epoch::new(1), MonotonicTime::new(1500));
+            clock.received(7, ClusterTime::new(9000), Epoch::new(1), MonotonicTime::new(1600));
+            replace(&mut clock);
+            clock.begin_office();
+            let stamp = clock.stamp(at(3000));
+            (stamp.time.get(), stamp.gap_ms)
+        };
+        // By a stamp that tells of less.
+        let by_stamp = |clock: &mut ClusterClock| {
+            clock.received(6, ClusterTime::new(1400), Epoch::new(2), MonotonicTime::new(2000));
+            clock.committed(6);
+        };
+        assert_eq!(begin(&by_stamp), (2400, 1000));
+        // By an entry without a stamp: what the log holds before it counts.
+        assert_eq!(begin(&|clock| clock.replaced(7)), (3000, 1500));
+        assert_eq!(begin(&|clock| clock.replaced(6)), (3000, 1400));
+        // Also if this node led meanwhile, and nothing that it stamped came to a majority.
+        let after_an_office = |clock: &mut ClusterClock| {
+            clock.begin_office();
+            assert_eq!(clock.stamp(at(1700)).time.get(), 9100);
+            clock.end_office(MonotonicTime::new(1700), 0);
+            clock.replaced(6);
+        };
+        assert_eq!(begin(&after_an_office).0, 3000);
     }
 
     #[test]

@@ -2,8 +2,9 @@
 //!
 //! # Invariants
 //! 1. Answers leave in the order of the requests, whatever the order in which they become known.
-//! 2. The positions that a connection is told never go back (P10). One that stands for another node, and so for many clients, is told
-//!    each as it is: what one of them asked says nothing of when another's was done.
+//! 2. The positions that a connection is told never go back (P10), but for two: what was stored is told the position of its command,
+//!    also behind an answer that took longer, or it would seem later than its delivery; and a connection that stands for
+//!    another node, and so for many clients, is told each as it is.
 
 use mortarmq_types::{ConnectionId, MemberId, PathId, Position};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -162,9 +163,10 @@ impl Connection {
     /// Lets the answer go whose turn has come. What was known earlier is told behind later positions, and holds there too.
     fn release(&mut self, mut reply: Reply) {
         self.head += 1;
-        if !self.is_relay {
-            reply.position = reply.position.max(self.told);
-            self.told = reply.position;
+        self.told = self.told.max(reply.position);
+        let is_stored = matches!(reply.result, Ok(Answer::Published(_) | Answer::PublishedBatch(_)));
+        if !self.is_relay && !is_stored {
+            reply.position = self.told;
         }
         self.replies.push(reply);
     }
@@ -175,7 +177,8 @@ mod tests {
     use super::Connections;
     use crate::output::Output;
     use crate::reply::{Answer, Reply};
-    use mortarmq_types::{CommitIndex, ConnectionId, Epoch, Position};
+    use mortarmq_shard::Published;
+    use mortarmq_types::{CommitIndex, ConnectionId, Epoch, Partition, Position, Seq};
 
     fn reply(number: u64) -> Reply {
         let position = Position { epoch: Epoch::ZERO, commit_index: CommitIndex::new(number) };
@@ -199,6 +202,23 @@ mod tests {
         connections.answer(id, 1, reply(1));
         connections.answer(id, 0, reply(2));
         assert_eq!(sent(&mut connections), [2, 1]);
+    }
+
+    #[test]
+    fn what_was_stored_is_told_the_position_of_its_command_behind_an_answer_that_took_longer() {
+        let mut connections = Connections::default();
+        let id = ConnectionId::new(1);
+        connections.open(id);
+        connections.take_slots(id, 3, false);
+        let published = Published { partition: Partition::ZERO, seq: Seq::new(1), deduplicated: false };
+        connections.answer(id, 1, Reply { result: Ok(Answer::Published(published)), ..reply(1) });
+        connections.answer(id, 2, reply(1));
+        connections.answer(id, 0, reply(3));
+        assert_eq!(
+            sent(&mut connections),
+            [3, 1, 3],
+            "its delivery may have come at 2; a ping tells no earlier position"
+        );
     }
 
     #[test]

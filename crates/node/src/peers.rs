@@ -61,6 +61,9 @@ impl Node {
 
     /// A leader's entries came in: what they say of the time is known from now on, whether they are committed or not.
     pub(crate) fn note_stamps(&mut self, now: Now, entries: &[Entry]) {
+        if let Some(first) = entries.first() {
+            self.clock.replaced(first.log_index);
+        }
         for entry in entries.iter().filter(|entry| !entry.data.is_empty()) {
             // One that this build cannot read stops it when it is committed.
             if let Ok(batch) = Batch::open(entry.data.clone()) {

@@ -1,5 +1,7 @@
 //! From the journal to a running node: every batch is replayed, and the segments are written anew by what it sets off.
 
+use std::collections::VecDeque;
+
 use bytes::Bytes;
 use mortarmq_replica::{Entry, EntryKind, HardState, Recovery, Replica, ReplicaConfig};
 use mortarmq_shard::command::Batch;
@@ -54,8 +56,9 @@ pub struct NodeRecovery {
     config: NodeConfig,
     recovery: Recovery,
     shard: Shard,
-    last_stamp: ClusterTime,
-    /// The epoch of the leader that gave it.
+    /// The stamps of the log's entries that are not known to be committed.
+    stamps: VecDeque<(u64, ClusterTime)>,
+    /// The latest epoch of a leader that stamped.
     stamped: Epoch,
     /// For [`Mutant::DelayByWallClock`] alone.
     last_wall: WallTime,
@@ -88,7 +91,7 @@ impl NodeRecovery {
     pub fn new(config: NodeConfig) -> Result<Self, NodeError> {
         mutants::leak_config(config.recent_bytes);
         let replica = config.replica().map_err(NodeError::Peers)?;
-        Self::begin(config, replica, Shard::default(), ClusterTime::ZERO, Checkpoints::default())
+        Self::begin(config, replica, Shard::default(), Checkpoints::default())
     }
 
     /// A node that goes on from a checkpoint; the journal's batches follow, from wherever the journal begins.
@@ -106,17 +109,15 @@ impl NodeRecovery {
         replica.applied = meta.log_index;
         replica.applied_epoch = Epoch::new(meta.term);
         let shard = Shard::from_image(image).map_err(NodeError::Image)?;
-        let last_stamp = ClusterTime::new(meta.last_stamp_ms);
         let applied = (meta.log_index, meta.term);
         let checkpoints = Checkpoints { durable: meta.log_index, applied, ..Checkpoints::default() };
-        Self::begin(config, replica, shard, last_stamp, checkpoints)
+        Self::begin(config, replica, shard, checkpoints)
     }
 
     fn begin(
         config: NodeConfig,
         replica: ReplicaConfig,
         shard: Shard,
-        last_stamp: ClusterTime,
         checkpoints: Checkpoints,
     ) -> Result<Self, NodeError> {
         let recovery = Replica::recover_begin(replica).map_err(NodeError::Recovery)?;
@@ -127,7 +128,7 @@ impl NodeRecovery {
             config,
             recovery,
             shard,
-            last_stamp,
+            stamps: VecDeque::new(),
             stamped,
             last_wall,
             last_clock,
@@ -167,13 +168,18 @@ impl NodeRecovery {
             HardState { term: batch.hard_state.term, vote: batch.hard_state.vote, commit: batch.hard_state.commit };
         let entries = batch.entries.into_iter().map(from_journal).collect::<Vec<_>>();
         let mut brings_stamp = false;
-        for entry in entries.iter().filter(|entry| entry.kind == EntryKind::Normal && !entry.data.is_empty()) {
+        for entry in &entries {
+            // A stamp that another leader replaced never was.
+            while self.stamps.pop_back_if(|(last, _)| *last >= entry.log_index).is_some() {}
+            if entry.kind != EntryKind::Normal || entry.data.is_empty() {
+                continue;
+            }
             let stamp = Batch::open(entry.data.clone())
                 .map_err(|source| NodeError::Command { log_index: entry.log_index, source })?
                 .stamp;
-            if stamp.time >= self.last_stamp {
-                (self.last_stamp, brings_stamp) = (stamp.time, true);
-                self.stamped = Epoch::new(entry.term);
+            if entry.log_index > self.checkpoints.applied.0 {
+                self.stamps.push_back((entry.log_index, stamp.time));
+                (self.stamped, brings_stamp) = (self.stamped.max(Epoch::new(entry.term)), true);
             }
             self.last_wall = stamp.wall;
         }
@@ -185,6 +191,7 @@ impl NodeRecovery {
         let mut work = Vec::new();
         for entry in committed {
             self.checkpoints.applied = (entry.log_index, entry.term);
+            while self.stamps.pop_front_if(|(first, _)| *first <= entry.log_index).is_some() {}
             self.checkpoints.journal_bytes += journal_bytes(&entry);
             self.apply(entry, &mut work)?;
         }
@@ -277,10 +284,11 @@ impl NodeRecovery {
         } else {
             received
         };
-        let mut clock = ClusterClock::after((self.last_stamp, self.stamped), received, now.monotonic);
+        let mut clock = ClusterClock::after((self.shard.state().time, self.stamped), received, now.monotonic);
         let replica = self.recovery.finish().map_err(NodeError::Recovery)?;
         if replica.last_log_index() > replica.committed_log_index() {
-            clock.waits(replica.last_log_index(), received.min(now.monotonic));
+            let stamp = self.stamps.back().map_or(clock.last_stamp(), |(_, stamp)| *stamp);
+            clock.waits(replica.last_log_index(), stamp, received.min(now.monotonic));
         }
         let mut node = Node::new(self.config, self.shard, replica, clock, self.checkpoints);
         node.retention.has_freed = self.has_freed;
