@@ -24,6 +24,7 @@ mod ledger;
 mod reserve;
 mod scrub;
 pub mod segment;
+mod staging;
 mod verify;
 
 pub use checkpoint::{
@@ -44,4 +45,5 @@ pub use segment::{
     AppendError, FlushError, FolderError, IndexEntry, ReadError, SegmentOptions, SegmentReader, SegmentRecord,
     SegmentWriter, StoredRecord,
 };
+pub use staging::{Staging, StagingError, StagingStep, finish_install, resume_install};
 pub use verify::{Finding, FindingAt, Summary, VerifyError, verify};

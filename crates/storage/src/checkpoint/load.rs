@@ -57,9 +57,14 @@ pub(crate) fn is_unfinished(name: &str) -> bool {
     name.strip_suffix(UNFINISHED_SUFFIX).is_some_and(|name| checkpoint_number(name).is_some())
 }
 
+/// The name of a checkpoint.
+pub(crate) fn checkpoint_name(log_index: u64) -> String {
+    format!("{log_index:020}{SUFFIX}")
+}
+
 /// The path of a checkpoint.
 pub(crate) fn checkpoint_path(dir: &Path, log_index: u64) -> PathBuf {
-    dir.join(format!("{log_index:020}{SUFFIX}"))
+    dir.join(checkpoint_name(log_index))
 }
 
 /// The path of a checkpoint that is being written.
