@@ -1,16 +1,19 @@
-//! Any bytes: a peer message that is written the same, or none, and no panic. What a checksum hides is forged.
+//! Any bytes: a peer message, of Raft or about a snapshot, that is written the same, or none, and no panic. What a checksum hides is forged.
 #![no_main]
 
 use bytes::{Bytes, BytesMut};
 use libfuzzer_sys::fuzz_target;
-use mortarmq_replica::PeerMessage;
+use mortarmq_replica::{CatchUpMessage, PeerMessage};
 
 fuzz_target!(|input: &[u8]| {
     read(Bytes::copy_from_slice(input));
-    if input.len() >= 16 {
+    for magic in [b"MMQP\0\x01", b"MMQU\0\x01"] {
+        if input.len() < 16 {
+            return;
+        }
         let mut forged = input.to_vec();
         let length = u32::try_from(forged.len()).expect("inputs are small");
-        forged[..6].copy_from_slice(b"MMQP\0\x01");
+        forged[..6].copy_from_slice(magic);
         forged[8..12].copy_from_slice(&length.to_be_bytes());
         let end = forged.len() - 4;
         let crc = crc32c::crc32c(&forged[..end]);
@@ -20,6 +23,14 @@ fuzz_target!(|input: &[u8]| {
 });
 
 fn read(bytes: Bytes) {
+    if CatchUpMessage::is_one(&bytes) {
+        if let Ok((shard, message)) = CatchUpMessage::decode(bytes.clone()) {
+            let mut again = BytesMut::new();
+            message.encode(shard, &mut again);
+            assert_eq!(again.freeze(), bytes);
+        }
+        return;
+    }
     match PeerMessage::decode(bytes.clone()) {
         Ok((shard, message)) => {
             let mut again = BytesMut::new();

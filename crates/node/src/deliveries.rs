@@ -166,7 +166,7 @@ impl Node {
                 (found, "the record is not in its segment".to_owned())
             }
             ReadResult::Failed(reason) => (BTreeMap::new(), reason),
-            ReadResult::Index(_) | ReadResult::Life { .. } | ReadResult::Since(_) => {
+            ReadResult::Index(_) | ReadResult::Life { .. } | ReadResult::Since(_) | ReadResult::File(_) => {
                 unreachable!("the read pool answers what it was asked")
             }
         };

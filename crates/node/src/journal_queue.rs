@@ -42,6 +42,10 @@ impl JournalQueue {
         Self { last_commit, ..Self::default() }
     }
 
+    pub(crate) fn is_empty(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
     pub(crate) fn push(&mut self, number: u64, hard_state: HardState, entries: Vec<Entry>) {
         self.waiting.push_back(Append { number, hard_state, entries: entries.into() });
     }

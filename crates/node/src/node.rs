@@ -14,6 +14,7 @@ use mortarmq_storage::{Clock, HardState, JournalBatch};
 use mortarmq_types::{ConnectionId, Epoch, MonotonicTime, Mutant, PathId, Position};
 
 use crate::ages::Ages;
+use crate::catch_up::CatchUp;
 use crate::clock::ClusterClock;
 use crate::config::{NodeConfig, Now, node_of};
 use crate::connections::Connections;
@@ -78,7 +79,7 @@ pub struct Node {
     journal_queue: JournalQueue,
     /// When the write that is under way was begun.
     journal_since: MonotonicTime,
-    next_raft_tick: MonotonicTime,
+    pub(crate) next_raft_tick: MonotonicTime,
     pub(crate) last_ticket: u64,
     pub(crate) written_ticket: u64,
     pub(crate) unwritten: VecDeque<(u64, u64)>,
@@ -93,6 +94,7 @@ pub struct Node {
     pub(crate) disk: DiskState,
     pub(crate) retention: Retaining,
     pub(crate) ages: Ages,
+    pub(crate) catch_up: CatchUp,
     /// The state as it will be if all that is proposed commits; only [`Mutant::DedupBeforeCommit`] makes it.
     pub(crate) staged: Option<Box<Shard>>,
 }
@@ -175,6 +177,7 @@ impl Node {
             disk: DiskState::default(),
             retention: Retaining::default(),
             ages: Ages::default(),
+            catch_up: CatchUp::default(),
             staged: None,
         }
     }
@@ -226,6 +229,7 @@ impl Node {
             self.clock.journal_took(now.monotonic.since_ms(self.journal_since));
         }
         self.replica.handle_persisted(ready_number);
+        self.end_install();
         self.write_journal(now);
     }
 
@@ -250,6 +254,7 @@ impl Node {
     /// A read is done.
     pub fn handle_read(&mut self, now: Now, ticket: u64, result: ReadResult) {
         self.turn(now);
+        let Some(result) = self.served(ticket, result) else { return };
         match result {
             ReadResult::Index(entries) => {
                 if let Some((path, _)) = self.stretches.read_done(ticket, &entries) {
@@ -302,10 +307,7 @@ impl Node {
     /// Time passed.
     pub fn handle_tick(&mut self, now: Now) {
         self.turn(now);
-        if now.monotonic >= self.next_raft_tick {
-            self.replica.handle_tick();
-            self.next_raft_tick = now.monotonic.after_ms(TICK_MS);
-        }
+        self.tick_replica(now.monotonic);
         self.run_timed_duties(now);
     }
 
@@ -338,7 +340,7 @@ impl Node {
                 return Some(output);
             }
             // What the leader looks for may be a read and no command.
-            if !self.close_batch(now) && !self.poll_queries() && self.outputs.is_empty() {
+            if !self.close_batch(now) && !self.poll_queries() && self.outputs.is_empty() && !self.begin_install() {
                 return None;
             }
         }
@@ -403,6 +405,11 @@ impl Node {
             Asked::Send { to, message } => self.outputs.push_back(Output::SendPeer { to: node_of(to), message }),
         }
         true
+    }
+
+    /// Whether nothing is on its way to the journal.
+    pub(crate) fn is_journal_at_rest(&self) -> bool {
+        self.journal_writes == 0 && self.journal_queue.is_empty()
     }
 
     /// Hands the journal the next batch, if it has none.

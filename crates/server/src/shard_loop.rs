@@ -134,6 +134,7 @@ impl ShardLoop {
                 self.node.handle_checkpoint_written(now, log_index, bytes);
             }
             Event::CheckpointPutOff { log_index } => self.node.handle_checkpoint_put_off(now, log_index),
+            Event::CatchUpDone { done } => self.node.handle_catch_up_done(now, done),
             Event::Disk { state } => self.node.handle_disk(now, state),
             Event::ReadDone { ticket, result } => self.node.handle_read(now, ticket, result),
             Event::NoMoreRequests { connection } => self.node.handle_no_more_requests(now, connection),
@@ -180,8 +181,12 @@ impl ShardLoop {
                     let job = SegmentJob::Work { ticket, work };
                     self.channels.segments.send(job).expect("the segment thread ends after this loop");
                 }
-                Output::Checkpoint { meta, image } => {
-                    let job = SegmentJob::Checkpoint { meta, image };
+                Output::CatchUp { work } => {
+                    let job = SegmentJob::CatchUp { work };
+                    self.channels.segments.send(job).expect("the segment thread ends after this loop");
+                }
+                Output::Checkpoint { meta, image, holds } => {
+                    let job = SegmentJob::Checkpoint { meta, image, holds };
                     self.channels.segments.send(job).expect("the segment thread ends after this loop");
                 }
                 Output::ReleaseJournal { log_index, keep_bytes, frees_spares } => {
@@ -217,7 +222,7 @@ impl ShardLoop {
                     tracing::info!(topic, group, dropped, "group deleted: nobody used it for its expire_idle_ms");
                 }
                 // A node that is alone has nobody to send to.
-                Output::SendPeer { .. } => {}
+                Output::SendPeer { .. } | Output::SendCatchUp { .. } => {}
                 Output::Role { is_leader, .. } => tracing::debug!(is_leader, "the node's role"),
             }
         }
@@ -325,6 +330,7 @@ mod tests {
             for job in self.segments.try_iter() {
                 self.events.send(match job {
                     SegmentJob::Work { ticket, .. } => Event::SegmentsWritten { ticket },
+                    SegmentJob::CatchUp { .. } => unreachable!("a node that is alone catches up with nobody"),
                     SegmentJob::Checkpoint { meta, .. } => {
                         Event::CheckpointWritten { log_index: meta.log_index, bytes: 1 }
                     }

@@ -18,6 +18,8 @@ pub(crate) fn live(seed: u64, steps: u64) -> BTreeMap<String, u64> {
         checkpoint_after_bytes: *random.pick(&[1 << 30, 4 << 20, 1 << 20]),
         recent_bytes: *random.pick(&[1 << 20, 20_000]),
         publish_timeout_ms: *random.pick(&[300, 5000]),
+        peer_lag_bytes: *random.pick(&[64 << 20, 20_000]),
+        journal_keep_bytes: *random.pick(&[256 << 20, 0]),
         ..OPTIONS
     };
     let mut world = World::new(seed, options);

@@ -1,6 +1,6 @@
 //! Without a majority: what is refused, what is answered all the same, and that nothing but the majority has to come back.
 
-use mortarmq_node::{PeerState, Query, QueryAnswer};
+use mortarmq_node::{Query, QueryAnswer};
 
 use super::clients::Client;
 use super::machine::NodeOptions;
@@ -76,36 +76,6 @@ fn rule_6_what_was_proposed_and_finds_no_majority_in_time_is_unknown() {
         assert!(world.record.reached.contains_key(what), "{:?}", world.record.reached);
     }
     world.end();
-}
-
-#[test]
-fn a_follower_that_lacks_more_than_is_in_memory_stays_behind_and_is_named() {
-    let mut world = World::new(5, NodeOptions { peer_lag_bytes: 20_000, ..OPTIONS });
-    let topic = world.declare("orders", 2);
-    world.add_producer(topic, 1, 1000);
-    world.add_consumer(topic);
-    world.run_for(500);
-    let leader = world.leader().expect("all is well");
-    let behind = (leader + 1) % 3;
-    world.net.cut(Shape::Alone(behind));
-    world.run_for(3000);
-    let state = |world: &World| {
-        let peers = world.node(leader).expect("it runs").peers();
-        peers.iter().find(|peer| usize::from(peer.node_id.get()) == behind).expect("a peer").state
-    };
-    assert_eq!(state(&world), PeerState::Silent);
-    let stood = world.node(behind).expect("it runs").position();
-    world.net.heal();
-    world.run_for(3000);
-    assert_eq!(world.leader(), Some(leader), "it is heard by all, and the others go on");
-    assert_eq!(state(&world), PeerState::CatchUpRequired);
-    let node = world.node(leader).expect("it runs");
-    assert_eq!(node.quorum_state(), 1, "soft");
-    assert!(node.position() > stood);
-    assert_eq!(world.node(behind).expect("it runs").position(), stood, "it applies nothing, and does not end");
-    let confirmed = world.record.published_us.len();
-    world.run_for(500);
-    assert!(world.record.published_us.len() > confirmed);
 }
 
 #[test]
