@@ -91,6 +91,8 @@ pub const RARE_STATES_OF_SEVERAL: &[&str] = &[
     "resumed after a failover",
     "office handed over",
     "a client heard nothing and went elsewhere",
+    "snapshot installed under load",
+    "catch-up resumed after a crash",
 ];
 
 /// What many runs must reach together, or they prove little.

@@ -3,7 +3,10 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use mortarmq_node::{Act, Delivery, DiskState, Failure, PeerMessage, Query, ReadResult, Reply, Request, Unsent};
+use mortarmq_node::{
+    Act, CatchUpDone, CatchUpMessage, Delivery, DiskState, Failure, PeerMessage, Query, ReadResult, Reply, Request,
+    Unsent,
+};
 use mortarmq_types::{ConnectionId, DeliveryId, MemberId};
 
 use crate::plan::{Deed, FaultKind};
@@ -134,6 +137,13 @@ pub(crate) enum Input {
     CheckpointWritten {
         log_index: u64,
         bytes: u64,
+    },
+    CatchUpDone {
+        done: Box<CatchUpDone>,
+    },
+    /// Another node says something about a snapshot.
+    CatchUp {
+        message: Box<CatchUpMessage>,
     },
     CheckpointPutOff {
         log_index: u64,

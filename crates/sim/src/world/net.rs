@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::{Bytes, BytesMut};
-use mortarmq_node::PeerMessage;
-use mortarmq_types::{NodeId, ShardId};
+use mortarmq_node::{CatchUpMessage, PeerMessage};
+use mortarmq_types::NodeId;
 
 use super::World;
 use super::event::{Event, Input};
@@ -73,7 +73,7 @@ pub(crate) fn links_of(shape: Shape, node: usize, nodes: usize) -> BTreeSet<(usi
 
 impl World {
     /// A node says something to another: the bytes go over the link, as often and as late as that likes.
-    pub(super) fn send_peer(&mut self, from: usize, to: NodeId, message: &PeerMessage) {
+    pub(super) fn send_peer(&mut self, from: usize, to: NodeId, encode: impl FnOnce(&mut BytesMut)) {
         let to = usize::from(to.get());
         let settings = &self.settings;
         let (lost, doubled, late) =
@@ -86,7 +86,7 @@ impl World {
         }
         let copies = if is_lossy && net.chance.below(1000) < doubled { 2 } else { 1 };
         let mut bytes = BytesMut::new();
-        message.encode(ShardId::ZERO, &mut bytes);
+        encode(&mut bytes);
         let bytes = bytes.freeze();
         for _ in 0..copies {
             let net = &mut self.peers;
@@ -103,6 +103,12 @@ impl World {
 
     /// The bytes of a message arrive. Nobody is there to hear what comes to a node that is down.
     pub(super) fn peer_arrives(&mut self, to: usize, bytes: Bytes) {
+        if CatchUpMessage::is_one(&bytes) {
+            return match CatchUpMessage::decode(bytes) {
+                Ok((_, message)) => self.give(to, Input::CatchUp { message: Box::new(message) }),
+                Err(error) => self.fail(format!("P11: what one node says no other can read: {error}")),
+            };
+        }
         match PeerMessage::decode(bytes) {
             Ok((_, message)) => self.give(to, Input::Peer { message: Box::new(message) }),
             Err(error) => self.fail(format!("P11: what one node says no other can read: {error}")),
