@@ -10,6 +10,8 @@
 //! hold a clone of the [`SegmentReader`]. Once [`SegmentWriter::checkpoint`] has returned, [`Journal::release`] may free
 //! the files below it.
 //!
+//! A [`Staging`] brings a data directory to another node's checkpoint; a start asks [`resume_install`] before it loads its own.
+//!
 //! [`verify()`] reads a data directory that no node uses and names what is damaged; a [`Scrub`] does so bit by bit while
 //! a node uses it.
 //!
