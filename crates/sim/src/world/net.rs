@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::{Bytes, BytesMut};
 use mortarmq_node::{CatchUpMessage, PeerMessage};
-use mortarmq_types::NodeId;
+use mortarmq_types::{NodeId, ShardId};
 
 use super::World;
 use super::event::{Event, Input};
@@ -99,6 +99,11 @@ impl World {
             }
             self.at(at_us, Event::Peer { to, bytes: bytes.clone() });
         }
+    }
+
+    /// A node says something about a snapshot to another, on the same way.
+    pub(super) fn send_catch_up(&mut self, from: usize, to: NodeId, message: &CatchUpMessage) {
+        self.send_peer(from, to, |bytes| message.encode(ShardId::ZERO, bytes));
     }
 
     /// The bytes of a message arrive. Nobody is there to hear what comes to a node that is down.

@@ -202,9 +202,7 @@ impl World {
                 Output::SendPeer { to, message } => {
                     self.send_peer(node, to, |bytes| message.encode(ShardId::ZERO, bytes))
                 }
-                Output::SendCatchUp { to, message } => {
-                    self.send_peer(node, to, |bytes| message.encode(ShardId::ZERO, bytes));
-                }
+                Output::SendCatchUp { to, message } => self.send_catch_up(node, to, &message),
                 Output::Role { epoch, is_leader, .. } => {
                     self.trace.note(self.now_us, "role", &[node as u64, epoch.get(), u64::from(is_leader)]);
                     if is_leader {
