@@ -117,15 +117,17 @@ fn take_run(run: &history::Run<'_>, names: &mut Names, context: &mut Context) {
 
 fn take_publish(publish: &history::Publish<'_>, at: Location, names: &mut Names) -> Operation {
     let identity = publish.producer_id.zip(publish.producer_seq).filter(|(id, seq)| *id != 0 && *seq != 0);
+    let is_duplicate = publish.dedup == Some(true);
     Operation::Publish(Publish {
         span: span(publish.call, publish.ret, publish.commit),
+        stored: span(publish.call, publish.ret, publish.commit.filter(|_| !is_duplicate)),
         outcome: publish.outcome,
         topic: names.number(&publish.topic),
         key: key(publish.key.as_deref()),
         position: position(publish.partition, publish.seq),
         identity,
         delay_ms: publish.delay_ms.unwrap_or(0),
-        is_duplicate: publish.dedup == Some(true),
+        is_duplicate,
         hash: publish.hash.as_deref().map(hash_of),
         txn: publish.txn.as_deref().map(hash_of),
         at,

@@ -21,6 +21,9 @@ pub(crate) fn is_brought_back(cause: Option<Cause>) -> bool {
 #[derive(Debug, Clone)]
 pub(crate) struct Publish {
     pub span: Span,
+    /// When it may have been stored: as its span says, but a duplicate was stored at an earlier index. An attempt that is not
+    /// recorded may have done it, as a node that forwards a publish repeats it.
+    pub stored: Span,
     pub outcome: Outcome,
     pub topic: Name,
     pub key: Option<u64>,

@@ -92,7 +92,7 @@ impl Step<'_> {
     /// When it happened.
     pub(crate) fn span(&self) -> &Span {
         match self {
-            Self::Publish(publish) => publish.span(),
+            Self::Publish(publish) => &publish.stored,
             Self::Delivery(delivery, _) => delivery.span(),
             Self::Settle(settle) => settle.span(),
         }
@@ -173,9 +173,11 @@ fn is_plain(steps: &[Step<'_>]) -> bool {
         }
         _ => return false,
     };
-    publish.span.may_precede(&delivery.span)
+    publish.stored.may_precede(&delivery.span)
         && settle.is_none_or(|settle| {
-            names(settle, delivery) && delivery.span.may_precede(&settle.span) && publish.span.may_precede(&settle.span)
+            names(settle, delivery)
+                && delivery.span.may_precede(&settle.span)
+                && publish.stored.may_precede(&settle.span)
         })
 }
 

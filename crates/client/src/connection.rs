@@ -141,7 +141,10 @@ pub(crate) async fn run(shared: Arc<Shared>, mut dialer: Dialer, mut connected: 
     loop {
         let connected_at = Instant::now();
         shared.with(|engine| engine.connected(connected_at));
-        let Err(reason) = serve(&shared, &mut connected, dialer.options.answer_timeout).await else { return };
+        let Err(reason) = serve(&shared, &mut connected, &dialer.options).await else { return };
+        if shared.with(|engine| engine.is_to_be_left()) {
+            dialer.next_server = dialer.next_server.wrapping_add(1);
+        }
         tracing::warn!(reason, "the connection is lost; what is not answered will be sent again");
         shared.with(|engine| engine.disconnected());
         if connected_at.elapsed() >= STEADY {
@@ -255,7 +258,7 @@ fn introduced(read: &[u8]) -> Result<Option<usize>, DialError> {
 }
 
 /// Moves bytes until the client is closed (`Ok`) or the connection is of no more use.
-async fn serve(shared: &Shared, connected: &mut Connected, answer_timeout: Duration) -> Result<(), String> {
+async fn serve(shared: &Shared, connected: &mut Connected, options: &ClientOptions) -> Result<(), String> {
     let Connected { stream, read, heard_at } = connected;
     let mut write = BytesMut::new();
     let mut timer = std::pin::pin!(sleep_until(*heard_at));
@@ -263,7 +266,7 @@ async fn serve(shared: &Shared, connected: &mut Connected, answer_timeout: Durat
     loop {
         let turn = write_out(shared, stream, &mut write)?;
         owed_since = turn.is_waiting.then(|| owed_since.unwrap_or_else(Instant::now));
-        let silent_at = silent_at(*heard_at, owed_since, answer_timeout);
+        let silent_at = silent_at(*heard_at, owed_since, options.answer_timeout);
         if turn.is_finished && write.is_empty() {
             // All is answered; how the peer takes the end does not matter any more.
             let _ = timeout(CLOSE_TIME, stream.shutdown()).await;
@@ -277,6 +280,9 @@ async fn serve(shared: &Shared, connected: &mut Connected, answer_timeout: Durat
                 let ready = ready.map_err(|error| error.to_string())?;
                 if ready.is_readable() {
                     read_in(shared, stream, read, heard_at)?;
+                    if options.servers.len() > 1 && shared.with(|engine| engine.is_to_be_left()) {
+                        return Err("this server takes nothing now".to_owned());
+                    }
                 }
                 if ready.is_writable() {
                     // There was no room: so the peer has taken what was written before, and lives.
@@ -377,7 +383,7 @@ mod tests {
 
     use super::{Connected, DialError, SILENCE, introduced, serve, silent_at};
     use crate::engine::Shared;
-    use crate::options::ReconnectOptions;
+    use crate::options::{ClientOptions, ReconnectOptions};
 
     #[test]
     fn an_alert_of_tls_in_place_of_an_answer_says_what_to_do() {
@@ -407,8 +413,8 @@ mod tests {
         shared.with(|engine| engine.connected(Instant::now()));
         let heard_at = Instant::now().checked_sub(SILENCE).expect("the machine is up for 45 s");
         let mut connected = Connected { stream: Stream::plain(stream), read: BytesMut::new(), heard_at };
-        let long = Duration::from_secs(3600);
-        let reason = serve(&shared, &mut connected, long).await.expect_err("nobody answers");
+        let options = ClientOptions { answer_timeout: Duration::from_secs(3600), ..ClientOptions::default() };
+        let reason = serve(&shared, &mut connected, &options).await.expect_err("nobody answers");
         assert!(reason.starts_with("the broker was silent for 45"), "{reason}");
     }
 }

@@ -48,7 +48,7 @@ impl<K: Ord + Copy, V: Clone> ChunkedMap<K, V> {
     /// The value of a key.
     #[must_use]
     pub fn get(&self, key: &K) -> Option<&V> {
-        let (_, chunk) = self.chunks.range(..=*key).next_back()?;
+        let (_, chunk) = self.chunk_around(*key)?;
         let place = chunk.binary_search_by_key(key, |entry| entry.0).ok()?;
         Some(&chunk[place].1)
     }
@@ -202,7 +202,20 @@ impl<K: Ord + Copy, V: Clone> ChunkedMap<K, V> {
 
     /// The chunk in which a key is, if it is in any; none if the key is below all.
     fn chunk_of(&self, key: K) -> Option<K> {
-        self.chunks.range(..=key).next_back().map(|(bound, _)| *bound)
+        self.chunk_around(key).map(|(bound, _)| *bound)
+    }
+
+    /// That chunk itself. Most keys are in the last one, and mostly there are no more than two: then no iterator is made, which
+    /// allocates.
+    fn chunk_around(&self, key: K) -> Option<(&K, &Arc<Vec<(K, V)>>)> {
+        let (bound, last) = self.chunks.get_max()?;
+        if *bound <= key {
+            return Some((bound, last));
+        }
+        match self.chunks.len() {
+            ..=2 => self.chunks.get_min().filter(|(bound, _)| *bound <= key).map(|(bound, chunk)| (bound, chunk)),
+            _ => self.chunks.range(..=key).next_back(),
+        }
     }
 
     /// Asserts the invariants.

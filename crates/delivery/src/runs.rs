@@ -134,7 +134,12 @@ impl Runs {
         kind: Kind,
         at: ClusterTime,
     ) -> Option<(DeliveryId, Run)> {
-        let (first, run) = self.runs.range(..delivery_id).next_back()?;
+        // Mostly it is the last one, which is found without an iterator: that allocates.
+        let last = self.runs.get_max().filter(|(first, _)| *first < delivery_id);
+        let (first, run) = match last {
+            Some((first, run)) => (first, run),
+            None => self.runs.range(..delivery_id).next_back()?,
+        };
         let offset = delivery_id.above(*first);
         assert!(offset >= run.count, "P5: delivery {delivery_id} was settled twice");
         let next = offset == run.count && seq.get().checked_sub(offset) == Some(run.first_seq.get());

@@ -15,17 +15,50 @@ use crate::refusal::Refusal;
 pub(crate) type Answer = Result<Response, Refusal>;
 
 /// Asks the node.
-pub(crate) async fn ask(node: &impl NodeHandle, question: Query) -> Result<QueryAnswer, Refusal> {
-    Ok(ask_with_position(node, question).await?.1)
+pub(crate) async fn ask(node: &impl NodeHandle, question: Query) -> Result<(Mark, QueryAnswer), Refusal> {
+    let (mark, _, answer) = ask_with_position(node, question).await?;
+    Ok((mark, answer))
 }
 
 /// Asks the node, and returns the position that the answer rests on too.
 pub(crate) async fn ask_with_position(
     node: &impl NodeHandle,
     question: Query,
-) -> Result<(mortarmq_types::Position, QueryAnswer), Refusal> {
+) -> Result<(Mark, mortarmq_types::Position, QueryAnswer), Refusal> {
     let reply = node.query(question).await.ok_or_else(Refusal::stopping)?;
-    Ok((reply.position, reply.result?))
+    let mark = Mark { is_stale: reply.is_stale };
+    let answer = reply.result.map_err(|failure| mark.refuse(failure.into()))?;
+    Ok((mark, reply.position, answer))
+}
+
+/// Whether the answer to a question may be older than what is committed, since there was no majority to ask. It says so then,
+/// refusals too: what is unknown here may be there.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Mark {
+    is_stale: bool,
+}
+
+impl Mark {
+    /// A view as one line of JSON.
+    pub(crate) fn json(self, view: &impl Serialize) -> Answer {
+        let line = serde_json::to_vec(view).map_err(|error| Refusal::internal(&error.to_string()))?;
+        Ok(self.json_line(line))
+    }
+
+    /// An object in JSON that is written already.
+    pub(crate) fn json_line(self, mut line: Vec<u8>) -> Response {
+        if self.is_stale {
+            let rest = line.split_off(1);
+            line.extend_from_slice(br#""stale":true,"#);
+            line.extend_from_slice(&rest);
+        }
+        json_line(StatusCode::OK, line)
+    }
+
+    /// A refusal that rests on the same answer.
+    pub(crate) const fn refuse(self, refusal: Refusal) -> Refusal {
+        if self.is_stale { refusal.stale() } else { refusal }
+    }
 }
 
 /// Asks the node for a change; the position of its command, and what it did.

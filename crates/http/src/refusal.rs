@@ -13,6 +13,7 @@ use crate::answer::json_line;
 pub(crate) struct Refusal {
     status: StatusCode,
     failure: Failure,
+    is_stale: bool,
 }
 
 #[derive(Serialize)]
@@ -20,6 +21,8 @@ struct Body<'a> {
     error: &'a str,
     code: &'static str,
     outcome: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    stale: Option<bool>,
 }
 
 /// Longer texts are cut.
@@ -59,7 +62,7 @@ impl Refusal {
         let text = "a browser could have been made to send this: add Content-Type: application/json, \
                     Content-Type: application/octet-stream or a header X-Narad-Client";
         let failure = Failure::new(ErrorCode::MalformedPayload, text);
-        Self { status: StatusCode::UNSUPPORTED_MEDIA_TYPE, failure }
+        Self { status: StatusCode::UNSUPPORTED_MEDIA_TYPE, failure, is_stale: false }
     }
 
     /// Something that is our fault. Questions change nothing, so the outcome is known even here.
@@ -67,6 +70,12 @@ impl Refusal {
         let mut failure = Failure::new(ErrorCode::Internal, format!("internal fault: {what}; please report it"));
         failure.outcome = Outcome::Refused;
         failure.into()
+    }
+
+    /// It rests on what may be older than what is committed.
+    pub(crate) const fn stale(mut self) -> Self {
+        self.is_stale = true;
+        self
     }
 
     /// The node answered another question than the one it was asked.
@@ -77,14 +86,15 @@ impl Refusal {
 
 impl From<Failure> for Refusal {
     fn from(failure: Failure) -> Self {
-        Self { status: status(failure.code, failure.outcome), failure }
+        Self { status: status(failure.code, failure.outcome), failure, is_stale: false }
     }
 }
 
 impl IntoResponse for Refusal {
     fn into_response(self) -> Response {
         let Failure { code, outcome, message, retry_after_ms } = &self.failure;
-        let body = Body { error: cut(message), code: code.name(), outcome: outcome.word() };
+        let stale = self.is_stale.then_some(true);
+        let body = Body { error: cut(message), code: code.name(), outcome: outcome.word(), stale };
         let line = serde_json::to_vec(&body).expect("three strings are always JSON");
         let mut response = json_line(self.status, line);
         if *retry_after_ms > 0 {

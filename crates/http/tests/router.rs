@@ -59,6 +59,37 @@ fn stats_balance_and_groups_have_the_documented_json() {
 }
 
 #[test]
+fn p12_every_answer_without_a_majority_says_that_it_may_be_old_and_refusals_too() {
+    let fresh = Server::of(FakeNode::new());
+    let stale = Server::of(FakeNode { is_stale: true, ..FakeNode::new() });
+    let targets = [
+        "/v1/balance",
+        "/v1/topics",
+        "/v1/topics/orders",
+        "/v1/topics/orders?partition=9",
+        "/v1/topics/absent",
+        "/v1/topics/orders/groups",
+        "/v1/topics/orders/groups/billing",
+        "/v1/topics/orders/groups/absent",
+        "/v1/topics/orders/peek",
+        "/v1/topics/orders/dlq",
+        "/v1/topics/orders/trace?partition=0&sequence=1",
+        "/v1/cluster/leader",
+        "/v1/cluster/members",
+        "/v1/defaults",
+    ];
+    for target in targets {
+        let (fresh, stale) = (fresh.get(target), stale.get(target));
+        assert_eq!(fresh.status, stale.status, "{target}");
+        let mark = |line: &str| {
+            let object: serde_json::Value = serde_json::from_str(line).expect("an object");
+            object.get("stale").and_then(serde_json::Value::as_bool)
+        };
+        assert_eq!((mark(fresh.line()), mark(stale.line())), (None, Some(true)), "{target}: {stale:?}");
+    }
+}
+
+#[test]
 fn topics_are_listed_by_name_page_by_page() {
     let server = Server::of(FakeNode::new());
     let page = |names: &[&str], token: &str| {

@@ -9,6 +9,7 @@ use serde::de::DeserializeOwned;
 
 use crate::contexts::ContextArg;
 use crate::errors::Failure;
+use crate::output::note;
 use crate::tls::TlsArgs;
 
 /// Where the operator routes are.
@@ -215,6 +216,9 @@ impl Admin {
 
     fn ask(&self, route: Route<'_>, method: Method<'_>) -> Result<Result<String, Refusal>, Failure> {
         let (status, text) = self.exchange(route, method)?;
+        if is_stale(&text) {
+            note("stale: this node hears no majority, and what follows may be older than what is committed");
+        }
         if (200..300).contains(&status) {
             return Ok(Ok(text));
         }
@@ -353,6 +357,17 @@ pub(crate) fn url(text: &str) -> Result<String, String> {
 }
 
 /// One path segment with everything but unreserved characters as `%XX`.
+/// Whether an answer says that it may be old.
+fn is_stale(text: &str) -> bool {
+    #[derive(Deserialize)]
+    struct Marked {
+        #[serde(default)]
+        stale: bool,
+    }
+    // Few answers say anything of it, and some are long.
+    text.contains("\"stale\":true") && serde_json::from_str(text).is_ok_and(|Marked { stale }| stale)
+}
+
 fn encoded(segment: &str) -> String {
     let mut text = String::with_capacity(segment.len());
     for byte in segment.bytes() {

@@ -26,6 +26,13 @@ impl Node {
         let places = request.places();
         let publishes = matches!(request, Request::Publish(_));
         let Some(slot) = self.connections.take_slots(connection, places, publishes) else { return };
+        let Some(request) = self.forward(now, (connection, slot), request) else { return };
+        self.admit_at(now, connection, slot, request);
+    }
+
+    /// Takes a request in whose place in the order of answers is known.
+    pub(crate) fn admit_at(&mut self, now: Now, connection: ConnectionId, slot: u64, request: Request) {
+        let places = request.places();
         if let Some(failure) = self.refuse_early(&request) {
             self.answer_all(connection, slot, places, &failure);
             if let (true, Request::Publish(run)) = (Mutant::RefusedAppended.is_on(), &request) {
@@ -196,11 +203,19 @@ impl Node {
         key: (PathId, MemberId),
         leave: bool,
     ) {
+        let (path, member) = key;
         if !leave {
-            self.sessions.renew(key, now.monotonic);
-            return self.answer(connection, slot, Ok(Answer::Heartbeat));
+            if !self.sessions.renew(key, now.monotonic) {
+                return self.answer(connection, slot, Ok(Answer::Heartbeat));
+            }
+            // Its end is under way and not committed. OK would promise a session that is over with the next batch, and a
+            // refusal would rest on what may still be lost. Behind that end nothing is left to end, and the log says so.
+            let command = Command::EndMember(EndMember { path, member, lost: true });
+            return self.open.add(&command, WaiterKind::Connection { connection, slot });
         }
-        if !Mutant::LeaveKeepsQueue.is_on() {
+        if Mutant::LeaveKeepsQueue.is_on() {
+            self.sends.take_for_fresh((connection, subscription));
+        } else {
             // Nobody is to be sent what waits for it: its leases go back, and the number may stand for another member soon.
             self.end_subscription(key);
         }
@@ -211,7 +226,6 @@ impl Node {
             // What is leased to it from here on goes back with the rest when it is gone.
             session.connection = None;
         }
-        let (path, member) = key;
         let command = Command::EndMember(EndMember { path, member, lost: false });
         self.open.add(&command, WaiterKind::Connection { connection, slot });
     }
@@ -292,6 +306,7 @@ impl Node {
             got_bytes: 0,
             proposed: None,
             looked: false,
+            confirms: false,
         };
         match self.pulls.park(pull) {
             Some(_) => {

@@ -2,10 +2,13 @@
 //!
 //! # Invariants
 //! 1. Stamps never go back.
-//! 2. A stamp's gap is never longer than the time since the stamp before.
+//! 2. A stamp's gap is never too short. It may be longer than the time since the stamp before: apply takes of it what fits
+//!    behind the stamp that was applied last, and whether one before was lost it alone knows.
+
+use std::collections::VecDeque;
 
 use mortarmq_shard::Stamp;
-use mortarmq_types::{ClusterTime, MonotonicTime, Mutant};
+use mortarmq_types::{ClusterTime, Epoch, MonotonicTime, Mutant};
 
 use crate::config::Now;
 
@@ -13,23 +16,35 @@ use crate::config::Now;
 pub(crate) const STALL_MS: u64 = 1000;
 
 /// Maps the node's own clock to cluster time.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct ClusterClock {
     anchor_cluster: ClusterTime,
     anchor_monotonic: MonotonicTime,
     last_stamp: ClusterTime,
     last_turn: MonotonicTime,
     gap_ms: u64,
-    /// When a leader was last heard, or this node last led.
+    /// Until when members could settle and renew, as far as this node knows: a leader was heard that had stamped, or this
+    /// node led.
     contact: MonotonicTime,
+    /// The latest epoch of which a stamp came into the log.
+    stamped: Epoch,
+    /// Until then what is heard may have waited while this node stood still, and is no witness.
+    deaf_until: MonotonicTime,
+    /// Stamped entries in the log that are not known to be committed, with the moments at which they came: since the first
+    /// of them nobody was confirmed anything.
+    uncommitted: VecDeque<(u64, MonotonicTime)>,
     /// Whether an office has begun, and nothing was stamped in it.
     is_new: bool,
 }
 
 impl ClusterClock {
     /// A clock that goes on from the highest stamp in the log, which was received at `received`; since then nobody could
-    /// settle or renew.
-    pub(crate) fn after(last_stamp: ClusterTime, received: MonotonicTime, now: MonotonicTime) -> Self {
+    /// settle or renew. It was a leader of the epoch `stamped` that gave it.
+    pub(crate) fn after(
+        (last_stamp, stamped): (ClusterTime, Epoch),
+        received: MonotonicTime,
+        now: MonotonicTime,
+    ) -> Self {
         let outage_ms = if Mutant::LeaseShortened.is_on() { 0 } else { now.since_ms(received) };
         Self {
             anchor_cluster: last_stamp,
@@ -38,35 +53,75 @@ impl ClusterClock {
             last_turn: now,
             gap_ms: outage_ms,
             contact: received.min(now),
+            stamped,
+            deaf_until: MonotonicTime::ZERO,
+            uncommitted: VecDeque::new(),
             is_new: false,
         }
     }
 
-    /// A leader was heard.
-    pub(crate) fn heard(&mut self, now: MonotonicTime) {
-        self.contact = self.contact.max(now);
+    /// The leader of an epoch was heard. Before its first stamp it takes nothing, and the time since the leader before is
+    /// still to be declared a gap; if that stamp never comes, by the next leader.
+    pub(crate) fn heard(&mut self, epoch: Epoch, now: MonotonicTime) {
+        if epoch <= self.stamped && now >= self.deaf_until {
+            self.contact = self.contact.max(now);
+        }
     }
 
-    /// An entry with this stamp came into the log.
-    pub(crate) fn received(&mut self, stamp: ClusterTime, now: MonotonicTime) {
-        self.heard(now);
+    /// An entry of the log, with this stamp of a leader of this epoch, came in.
+    pub(crate) fn received(&mut self, log_index: u64, stamp: ClusterTime, epoch: Epoch, now: MonotonicTime) {
+        self.stamped = self.stamped.max(epoch);
+        self.waits(log_index, now);
+        self.heard(epoch, now);
         if stamp >= self.last_stamp {
             (self.anchor_cluster, self.anchor_monotonic, self.last_stamp) = (stamp, now, stamp);
         }
     }
 
-    /// This node leads from now on: since a leader was last heard, nobody could settle or renew.
+    /// The state is another leader's now, up to this entry and this stamp, which was given before `offered`. Whoever lacked the
+    /// log acknowledged nothing, so what it heard of its leader since then proves nothing: all of that time is a gap.
+    pub(crate) fn go_on_from(&mut self, (stamp, epoch): (ClusterTime, Epoch), offered: MonotonicTime) {
+        self.uncommitted.clear();
+        self.stamped = self.stamped.max(epoch);
+        self.contact = offered;
+        if stamp >= self.last_stamp {
+            (self.anchor_cluster, self.anchor_monotonic, self.last_stamp) = (stamp, offered, stamp);
+        }
+    }
+
+    /// An entry that came in at this moment is not known to be committed.
+    pub(crate) fn waits(&mut self, log_index: u64, came: MonotonicTime) {
+        // Another leader's entries replace what stood there.
+        while self.uncommitted.pop_back_if(|(last, _)| *last >= log_index).is_some() {}
+        // The first of them counts.
+        if self.uncommitted.len() < UNCOMMITTED_MAX {
+            self.uncommitted.push_back((log_index, came));
+        }
+    }
+
+    /// All entries up to this one are committed.
+    pub(crate) fn committed(&mut self, log_index: u64) {
+        while self.uncommitted.pop_front_if(|(first, _)| *first <= log_index).is_some() {}
+    }
+
+    /// This node leads from now on: since a leader was last heard, or since what is not committed yet, nobody could settle or
+    /// renew.
     pub(crate) fn begin_office(&mut self) {
+        if let Some((_, came)) = self.uncommitted.front() {
+            self.contact = self.contact.min(*came);
+        }
+        self.uncommitted.clear();
         (self.is_new, self.gap_ms) = (true, 0);
         if Mutant::LeaseShortenedOnFailover.is_on() {
             self.anchor_cluster = self.anchor_cluster.after_ms(3000);
         }
     }
 
-    /// This node leads no longer, and up to that moment members could settle and renew. What of its office comes later is a
-    /// gap, if it is the next leader itself.
-    pub(crate) fn end_office(&mut self, contact: MonotonicTime) {
-        self.contact = self.contact.max(contact);
+    /// This node leads no longer, and up to that moment members could settle and renew, but for so long a part of it that no
+    /// applied stamp has declared a gap. What of its office comes later is one too, if it is the next leader itself.
+    pub(crate) fn end_office(&mut self, contact: MonotonicTime, undeclared_ms: u64) {
+        let gap_ms = std::mem::take(&mut self.gap_ms) + undeclared_ms;
+        self.contact = self.contact.max(MonotonicTime::new(contact.get().saturating_sub(gap_ms)));
     }
 
     /// Notes that the loop turned. Returns for how long since the turn before nobody could be heard: all of it while nothing
@@ -75,6 +130,9 @@ impl ClusterClock {
         let bearable_ms = if is_halted { 0 } else { STALL_MS };
         let stalled_ms = now.since_ms(self.last_turn).saturating_sub(bearable_ms);
         self.gap_ms += stalled_ms;
+        if stalled_ms > 0 && !is_halted {
+            self.deaf_until = now.after_ms(DEAF_MS);
+        }
         self.last_turn = self.last_turn.max(now);
         stalled_ms
     }
@@ -84,8 +142,13 @@ impl ClusterClock {
         self.last_turn
     }
 
-    /// Notes how long the journal took for a batch. Turns that were too long meanwhile may be counted twice: a stamp's
-    /// gap ends at the stamp before (invariant 2), and what is too much lengthens leases and never shortens them.
+    /// The last stamp.
+    pub(crate) const fn last_stamp(&self) -> ClusterTime {
+        self.last_stamp
+    }
+
+    /// Notes how long the journal took for a batch. Turns that were too long meanwhile may be counted twice: what is too much
+    /// lengthens leases and never shortens them.
     pub(crate) fn journal_took(&mut self, took_ms: u64) {
         self.gap_ms += took_ms.saturating_sub(STALL_MS);
     }
@@ -96,8 +159,7 @@ impl ClusterClock {
         if std::mem::take(&mut self.is_new) {
             self.gap_ms = self.gap_ms.max(now.monotonic.since_ms(self.contact));
         }
-        let gap_ms = self.gap_ms.min(time.since_ms(self.last_stamp));
-        self.gap_ms = 0;
+        let gap_ms = std::mem::take(&mut self.gap_ms);
         self.last_stamp = time;
         Stamp { time, gap_ms, wall: now.wall }
     }
@@ -113,11 +175,41 @@ impl ClusterClock {
     }
 }
 
+/// When the node's own ticks were: what is told in ticks is told in time. After a stall there are fewer than time has passed.
+#[derive(Debug, Default)]
+pub(crate) struct Ticks {
+    last: VecDeque<MonotonicTime>,
+}
+
+impl Ticks {
+    pub(crate) fn note(&mut self, now: MonotonicTime) {
+        self.last.push_front(now);
+        self.last.truncate(TICKS_MAX);
+    }
+
+    /// The earliest moment that may be called so many ticks ago.
+    pub(crate) fn ago(&self, ticks: u64) -> MonotonicTime {
+        let place = usize::try_from(ticks).unwrap_or(usize::MAX);
+        self.last.get(place).copied().unwrap_or(MonotonicTime::ZERO)
+    }
+}
+
+/// Far more than a leader has under way.
+const UNCOMMITTED_MAX: usize = 4096;
+/// After a stall, what had come in meanwhile is heard within this time.
+const DEAF_MS: u64 = 500;
+/// An office ends after twenty ticks of silence at the latest.
+const TICKS_MAX: usize = 64;
+
 #[cfg(test)]
 mod tests {
     use super::ClusterClock;
     use crate::config::Now;
-    use mortarmq_types::{ClusterTime, MonotonicTime, WallTime};
+    use mortarmq_types::{ClusterTime, Epoch, MonotonicTime, WallTime};
+
+    fn fresh() -> ClusterClock {
+        ClusterClock::after((ClusterTime::ZERO, Epoch::ZERO), MonotonicTime::ZERO, MonotonicTime::ZERO)
+    }
 
     fn at(ms: u64) -> Now {
         Now { monotonic: MonotonicTime::new(ms), wall: WallTime::ZERO }
@@ -125,8 +217,11 @@ mod tests {
 
     #[test]
     fn p5_an_outage_is_a_gap_and_counts_for_cluster_time() {
-        let mut clock =
-            ClusterClock::after(ClusterTime::new(500), MonotonicTime::new(10_000), MonotonicTime::new(17_000));
+        let mut clock = ClusterClock::after(
+            (ClusterTime::new(500), Epoch::ZERO),
+            MonotonicTime::new(10_000),
+            MonotonicTime::new(17_000),
+        );
         let stamp = clock.stamp(at(17_040));
         assert_eq!((stamp.time.get(), stamp.gap_ms), (7540, 7000));
         let next = clock.stamp(at(17_050));
@@ -135,7 +230,7 @@ mod tests {
 
     #[test]
     fn p5_a_stall_beyond_a_second_is_a_gap() {
-        let mut clock = ClusterClock::after(ClusterTime::ZERO, MonotonicTime::ZERO, MonotonicTime::ZERO);
+        let mut clock = fresh();
         assert_eq!(clock.turn(MonotonicTime::new(900), false), 0);
         assert_eq!(clock.stamp(at(900)).gap_ms, 0);
         assert_eq!(clock.turn(MonotonicTime::new(5900), false), 4000);
@@ -145,7 +240,7 @@ mod tests {
 
     #[test]
     fn p5_a_journal_that_takes_longer_than_a_second_is_a_gap() {
-        let mut clock = ClusterClock::after(ClusterTime::ZERO, MonotonicTime::ZERO, MonotonicTime::ZERO);
+        let mut clock = fresh();
         assert_eq!(clock.stamp(at(100)).gap_ms, 0);
         clock.journal_took(900);
         assert_eq!(clock.stamp(at(1000)).gap_ms, 0);
@@ -155,26 +250,84 @@ mod tests {
 
     #[test]
     fn p5_a_new_leader_goes_on_from_what_it_received_and_the_time_without_one_is_a_gap() {
-        let mut clock = ClusterClock::after(ClusterTime::ZERO, MonotonicTime::ZERO, MonotonicTime::ZERO);
-        clock.received(ClusterTime::new(70_000), MonotonicTime::new(1000));
+        let mut clock = fresh();
+        clock.received(5, ClusterTime::new(70_000), Epoch::new(1), MonotonicTime::new(1000));
         // What its former leader stamped earlier, and what comes twice, sets nothing back.
-        clock.received(ClusterTime::new(60_000), MonotonicTime::new(1100));
-        clock.heard(MonotonicTime::new(1500));
+        clock.received(4, ClusterTime::new(60_000), Epoch::new(1), MonotonicTime::new(1100));
+        clock.committed(5);
+        clock.heard(Epoch::new(1), MonotonicTime::new(1500));
         clock.turn(MonotonicTime::new(2400), false);
         clock.begin_office();
         let stamp = clock.stamp(at(2600));
         assert_eq!((stamp.time.get(), stamp.gap_ms), (71_600, 1100), "600 ms are over, of 1700 since the stamp");
         assert_eq!(clock.stamp(at(2700)).gap_ms, 0);
         // It is cut off at 3000, and gets the office back.
-        clock.end_office(MonotonicTime::new(3000));
+        clock.end_office(MonotonicTime::new(3000), 0);
         clock.begin_office();
         let stamp = clock.stamp(at(4000));
         assert_eq!((stamp.time.get(), stamp.gap_ms), (73_000, 1000));
     }
 
     #[test]
+    fn p5_a_leader_that_was_heard_and_never_stamped_ends_no_outage() {
+        let mut clock = fresh();
+        clock.received(5, ClusterTime::new(70_000), Epoch::new(1), MonotonicTime::new(1000));
+        clock.committed(5);
+        clock.heard(Epoch::new(2), MonotonicTime::new(21_000));
+        clock.begin_office();
+        assert_eq!(clock.stamp(at(21_500)).gap_ms, 20_500);
+    }
+
+    #[test]
+    fn p5_what_waited_while_a_node_stood_still_is_no_word_of_a_leader() {
+        let mut clock = fresh();
+        clock.received(5, ClusterTime::new(70_000), Epoch::new(1), MonotonicTime::new(1000));
+        clock.committed(5);
+        clock.turn(MonotonicTime::new(1000), false);
+        clock.turn(MonotonicTime::new(11_000), false);
+        clock.heard(Epoch::new(1), MonotonicTime::new(11_000));
+        clock.begin_office();
+        assert_eq!(clock.stamp(at(11_400)).gap_ms, 10_400);
+    }
+
+    #[test]
+    fn p5_a_leader_that_was_heard_and_confirmed_nothing_ends_no_outage() {
+        let mut clock = fresh();
+        for (log_index, at) in [(5, 1000), (6, 1500), (7, 2000)] {
+            clock.received(log_index, ClusterTime::new(at), Epoch::new(1), MonotonicTime::new(at));
+        }
+        clock.committed(5);
+        // Another leader's entry takes the place of the last.
+        clock.received(7, ClusterTime::new(3000), Epoch::new(2), MonotonicTime::new(3000));
+        clock.heard(Epoch::new(2), MonotonicTime::new(21_000));
+        clock.begin_office();
+        assert_eq!(clock.stamp(at(21_500)).gap_ms, 20_000);
+    }
+
+    #[test]
+    fn p5_a_stall_that_no_applied_stamp_tells_of_is_a_gap_of_the_next_office_too() {
+        // One stall is told by no stamp, and another by a stamp that was lost.
+        for is_stamped in [false, true] {
+            let mut clock = fresh();
+            clock.turn(MonotonicTime::new(1000), false);
+            clock.turn(MonotonicTime::new(11_000), false);
+            let undeclared_ms = if is_stamped { clock.stamp(at(11_000)).gap_ms } else { 0 };
+            clock.end_office(MonotonicTime::new(11_000), undeclared_ms);
+            clock.begin_office();
+            assert_eq!(clock.stamp(at(11_500)).gap_ms, 9500, "stamped: {is_stamped}");
+        }
+    }
+
+    #[test]
+    fn ticks_before_a_stall_are_as_long_ago_as_they_are() {
+        let mut ticks = super::Ticks::default();
+        [100, 150, 10_150, 10_200].map(MonotonicTime::new).into_iter().for_each(|at| ticks.note(at));
+        assert_eq!([0, 1, 2, 3, 4].map(|count| ticks.ago(count).get()), [10_200, 10_150, 150, 100, 0]);
+    }
+
+    #[test]
     fn p5_while_nothing_is_committed_all_time_is_a_gap() {
-        let mut clock = ClusterClock::after(ClusterTime::ZERO, MonotonicTime::ZERO, MonotonicTime::ZERO);
+        let mut clock = fresh();
         let mut gap_ms = 0;
         for turn in 1..=100 {
             let is_halted = turn > 20;
@@ -186,7 +339,7 @@ mod tests {
 
     #[test]
     fn p10_stamps_never_go_back_even_if_the_node_clock_does() {
-        let mut clock = ClusterClock::after(ClusterTime::ZERO, MonotonicTime::ZERO, MonotonicTime::ZERO);
+        let mut clock = fresh();
         assert_eq!(clock.stamp(at(50)).time.get(), 50);
         assert_eq!(clock.stamp(at(20)).time.get(), 50);
     }

@@ -32,6 +32,11 @@ pub struct NodeConfig {
     /// # Units
     /// Bytes.
     pub recent_bytes: u64,
+    /// What a read for a consumer that is behind may bring, with what comes next; 0: nothing is read ahead.
+    ///
+    /// # Units
+    /// Bytes.
+    pub read_ahead_bytes: u64,
     /// Effects that the segment writer may be behind (failure rule 8).
     ///
     /// # Units
@@ -42,7 +47,7 @@ pub struct NodeConfig {
     /// # Units
     /// Bytes.
     pub checkpoint_after_bytes: u64,
-    /// Journal that is kept behind a checkpoint, for nodes that lag.
+    /// Journal that is kept behind a checkpoint, for nodes that lag; 0 is the default: with peers 1 GiB, alone none.
     ///
     /// # Units
     /// Bytes.
@@ -74,6 +79,7 @@ impl NodeConfig {
             boot_id,
             max_pending_bytes: 64 << 20,
             recent_bytes: 64 << 20,
+            read_ahead_bytes: 256 << 10,
             unwritten_bytes_max: 64 << 20,
             checkpoint_after_bytes: 512 << 20,
             journal_keep_bytes: 0,
@@ -110,6 +116,16 @@ impl NodeConfig {
         Ok(ReplicaConfig { limits, ..ReplicaConfig::new(id, voters, place) })
     }
 
+    /// How much journal is kept behind a checkpoint: without any, a peer that was away for long could be brought up by
+    /// files only.
+    ///
+    /// # Units
+    /// Bytes.
+    pub(crate) fn kept_journal_bytes(&self) -> u64 {
+        let is_default = self.journal_keep_bytes == 0 && self.has_peers();
+        if is_default { PEERS_JOURNAL_BYTES } else { self.journal_keep_bytes }
+    }
+
     /// Whether there are other voters.
     pub(crate) fn has_peers(&self) -> bool {
         self.peers.len() > 1
@@ -123,7 +139,7 @@ impl NodeConfig {
     }
 
     /// The Raft id of this node.
-    fn raft_id(&self) -> u64 {
+    pub(crate) fn raft_id(&self) -> u64 {
         Peer { node_id: self.node_id, data_incarnation: self.data_incarnation }.raft_id()
     }
 }
@@ -173,6 +189,9 @@ pub enum PeersError {
 /// Most voters of a shard. Beyond ten, two of them could stand for election at one moment, again and again.
 pub const PEERS_MAX: usize = 9;
 
+/// What is kept for peers that lag unless the configuration says otherwise.
+const PEERS_JOURNAL_BYTES: u64 = 1 << 30;
+
 const FIRST_DATA_INCARNATION: u32 = 1;
 
 /// The driver's clocks at the moment of an input.
@@ -204,6 +223,14 @@ mod tests {
         assert_eq!(nodes, [2, 0, 1]);
         let alone = NodeConfig::new(NodeId::new(2), [1; 16], 1);
         assert_eq!(&alone.membership()[..], ((2_u64 << 32) | 1).to_be_bytes());
+    }
+
+    #[test]
+    fn journal_is_kept_for_peers_unless_it_is_said_how_much() {
+        let alone = NodeConfig::new(NodeId::new(2), [1; 16], 1);
+        assert_eq!((alone.kept_journal_bytes(), of_three(1, [0, 1, 2]).kept_journal_bytes()), (0, 1 << 30));
+        let said = NodeConfig { journal_keep_bytes: 7, ..of_three(1, [0, 1, 2]) };
+        assert_eq!(said.kept_journal_bytes(), 7);
     }
 
     #[test]

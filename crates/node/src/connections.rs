@@ -2,7 +2,8 @@
 //!
 //! # Invariants
 //! 1. Answers leave in the order of the requests, whatever the order in which they become known.
-//! 2. The positions that a connection is told never go back (P10).
+//! 2. The positions that a connection is told never go back (P10). One that stands for another node, and so for many clients, is told
+//!    each as it is: what one of them asked says nothing of when another's was done.
 
 use mortarmq_types::{ConnectionId, MemberId, PathId, Position};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -36,6 +37,8 @@ pub(crate) struct Connection {
     mark: u64,
     /// The highest position told.
     told: Position,
+    /// Whether it stands for another node.
+    is_relay: bool,
     /// Whether it takes messages slower than they come: nothing more is leased to it or read for it meanwhile.
     pub(crate) is_congested: bool,
     /// Whether it is being ended because of that.
@@ -49,6 +52,11 @@ pub(crate) struct Connection {
 impl Connections {
     pub(crate) fn open(&mut self, connection: ConnectionId) {
         self.open.insert(connection, Connection::default());
+    }
+
+    /// A connection that stands for another node.
+    pub(crate) fn open_relay(&mut self, connection: ConnectionId) {
+        self.open.insert(connection, Connection { is_relay: true, ..Connection::default() });
     }
 
     pub(crate) fn close(&mut self, connection: ConnectionId) -> Option<Connection> {
@@ -154,8 +162,10 @@ impl Connection {
     /// Lets the answer go whose turn has come. What was known earlier is told behind later positions, and holds there too.
     fn release(&mut self, mut reply: Reply) {
         self.head += 1;
-        reply.position = reply.position.max(self.told);
-        self.told = reply.position;
+        if !self.is_relay {
+            reply.position = reply.position.max(self.told);
+            self.told = reply.position;
+        }
         self.replies.push(reply);
     }
 }
@@ -178,6 +188,17 @@ mod tests {
             numbers.extend(replies.iter().map(|reply| reply.position.commit_index.get()));
         }
         numbers
+    }
+
+    #[test]
+    fn a_connection_of_many_clients_is_told_each_position_as_it_is() {
+        let mut connections = Connections::default();
+        let id = ConnectionId::new(1);
+        connections.open_relay(id);
+        connections.take_slots(id, 2, false);
+        connections.answer(id, 1, reply(1));
+        connections.answer(id, 0, reply(2));
+        assert_eq!(sent(&mut connections), [2, 1]);
     }
 
     #[test]

@@ -1,15 +1,16 @@
 //! Leased messages on their way out: from memory at once, from their segment after a read, in order per subscription.
 
-use mortarmq_delivery::Leased;
+use mortarmq_delivery::{Leased, PathPartition};
 use mortarmq_shard::record::open_record;
 use mortarmq_shard::{DeliverEffect, Gone, Grant, Path};
-use mortarmq_types::{ConnectionId, Epoch, Mutant, Partition, PathId, TopicIncarnation};
-use std::collections::BTreeMap;
+use mortarmq_types::{ConnectionId, Epoch, Mutant, Partition, PathId, Seq, TopicIncarnation};
+use std::collections::VecDeque;
 
 use crate::config::Now;
 use crate::letters::unwrapped;
 use crate::node::Node;
 use crate::output::{Delivery, Output, ReadJob, ReadResult};
+use crate::read_ahead::{AHEAD_RECORDS, ReadAhead};
 use crate::recent::Stored;
 use crate::reply::Failure;
 use crate::request::Unsent;
@@ -17,7 +18,7 @@ use crate::sends::{Batch, Destination, Missing, Pending, Slot, Unread};
 use crate::sessions::SessionKey;
 use crate::unreadable::{HeldBack, key_of};
 
-/// Bytes of records read at once for one subscription.
+/// Bytes of records read at once for one subscription, where none are read ahead.
 const READ_BYTES: u64 = 1 << 20;
 
 impl Node {
@@ -72,13 +73,17 @@ impl Node {
         messages: Vec<Unread>,
     ) {
         let mut held = Vec::new();
+        let is_shared = is_shared(self.shard.state().paths.get(&path));
         let messages = messages
             .into_iter()
             .map(|unread| match self.recent.get(topic, partition, unread.lease.seq) {
                 // Whether its record is still there or not: what a redriven message is made of does not depend on memory.
                 _ if unread.lease.source.is_some() => Slot::Missing(Box::new(unread)),
                 Some(stored) => complete(&unread, topic, partition, stored, &mut held),
-                None => Slot::Missing(Box::new(unread)),
+                None => match self.ahead.take((path, partition), unread.lease.seq, is_shared) {
+                    Some(stored) => complete(&unread, topic, partition, &stored, &mut held),
+                    None => Slot::Missing(Box::new(unread)),
+                },
             })
             .collect();
         self.hold(path, held);
@@ -160,12 +165,12 @@ impl Node {
         let Some(destination) = self.sends.read_done(ticket) else {
             return self.handle_query_read(ticket, result);
         };
-        let (found, reason): (BTreeMap<_, _>, _) = match result {
+        // In the order of their sequences.
+        let (mut found, reason): (VecDeque<Stored>, _) = match result {
             ReadResult::Records(records) => {
-                let found = records.into_iter().map(|record| (record.seq, Stored::from(record))).collect();
-                (found, "the record is not in its segment".to_owned())
+                (records.into_iter().map(Stored::from).collect(), "the record is not in its segment".to_owned())
             }
-            ReadResult::Failed(reason) => (BTreeMap::new(), reason),
+            ReadResult::Failed(reason) => (VecDeque::new(), reason),
             ReadResult::Index(_) | ReadResult::Life { .. } | ReadResult::Since(_) | ReadResult::File(_) => {
                 unreachable!("the read pool answers what it was asked")
             }
@@ -179,17 +184,27 @@ impl Node {
             let wanted = batch.missing();
             // What went with its topic is not rotten.
             let is_there = self.shard.state().topics.contains_key(&batch.topic);
+            let is_shared = is_shared(self.shard.state().paths.get(&batch.path));
             of_path = is_there.then_some(batch.path);
             for slot in &mut batch.messages {
                 let Slot::Missing(unread) = slot else { continue };
                 let (seq, place) = (unread.lease.seq, unread.place());
                 let Some(wanted) = wanted.filter(|wanted| wanted.first.is_letter == place.is_letter) else { continue };
-                if let Some(stored) = found.get(&place.seq) {
-                    *slot = complete(unread, batch.topic, batch.partition, stored, &mut held);
-                } else if found.is_empty() && wanted.first == place {
+                if let Ok(at) = found.binary_search_by_key(&place.seq, |stored| stored.seq) {
+                    if is_shared {
+                        found[at] = found[at].clone().alone();
+                    }
+                    *slot = complete(unread, batch.topic, batch.partition, &found[at], &mut held);
+                } else if wanted.first == place && found.front().is_none_or(|first| first.seq >= wanted.to) {
                     // Asked for and not found: the bytes are rotten. They are not served (P11), and the message is held.
                     held.push(unread.held_in(batch.partition, reason.clone()));
                     *slot = Slot::Unreadable(seq);
+                }
+            }
+            if let Some(wanted) = wanted.filter(|wanted| !wanted.first.is_letter) {
+                let ahead = found.split_off(found.partition_point(|stored| stored.seq < wanted.to));
+                if is_there && !ahead.is_empty() {
+                    self.ahead.keep((batch.path, batch.partition), ahead);
                 }
             }
         }
@@ -205,25 +220,33 @@ impl Node {
             return;
         }
         let mut read = None;
-        let mut held_back = Vec::new();
+        let (mut held_back, mut held) = (Vec::new(), Vec::new());
         while let Some(queue) = self.sends.queue_mut(destination) {
             match queue.front_mut() {
                 None => break,
                 Some(Pending::Messages(batch)) if batch.read.is_some() => break,
                 Some(Pending::Messages(batch)) => {
+                    held.push((
+                        batch.path,
+                        fill(batch, &mut self.ahead, is_shared(self.shard.state().paths.get(&batch.path))),
+                    ));
                     if let Some(Missing { first, to }) = batch.missing() {
+                        let path = self.shard.state().paths.get(&batch.path);
+                        let bytes = self.config.read_ahead_bytes;
+                        let reads_ahead = !first.is_letter && reads_ahead(batch, first.seq, path, bytes, &self.ahead);
                         let partition = batch.partition;
                         let topic = match first.is_letter {
                             // Of a topic that is gone there is nothing to read, and nobody to send it to.
                             true => self.shard.state().dead_letters_of(batch.topic).unwrap_or_default(),
                             false => batch.topic,
                         };
-                        let max_bytes = READ_BYTES;
+                        let (to, max_bytes) =
+                            if reads_ahead { (to.plus(AHEAD_RECORDS), bytes) } else { (to, READ_BYTES) };
                         read = Some(ReadJob::Records { topic, partition, from: first.seq, to, max_bytes });
                         break;
                     }
                     let path = self.shard.state().paths.get(&batch.path);
-                    if batch.has_waited {
+                    if batch.has_waited && !Mutant::EndedLeaseSent.is_on() {
                         drop_ended(batch, path);
                     }
                     let (messages, unsent) = ready(batch, path);
@@ -245,6 +268,9 @@ impl Node {
             }
         }
         self.sends.tidy(destination);
+        for (path, held) in held {
+            self.hold(path, held);
+        }
         for (path, unsent) in held_back {
             self.give_back(path, &unsent);
         }
@@ -274,6 +300,7 @@ impl Node {
         self.attention.remove(&path);
         self.turns.remove(&path);
         self.stretches.forget_path(path);
+        self.ahead.forget_path(path);
         let members: Vec<_> = self.sessions.of_path(path);
         for key in members {
             self.forget_member(key);
@@ -319,6 +346,40 @@ fn complete(
         position: unread.position,
         record,
     }))
+}
+
+/// Whether what is read for a path goes to several members.
+fn is_shared(path: Option<&Path>) -> bool {
+    path.is_some_and(|path| path.members.len() > 1)
+}
+
+/// Takes what was read ahead. Hands over what cannot be read.
+fn fill(batch: &mut Batch, ahead: &mut ReadAhead, is_shared: bool) -> Vec<HeldBack> {
+    let mut held = Vec::new();
+    for slot in &mut batch.messages {
+        let Slot::Missing(unread) = slot else { continue };
+        if unread.place().is_letter {
+            continue;
+        }
+        if let Some(stored) = ahead.take((batch.path, batch.partition), unread.lease.seq, is_shared) {
+            *slot = complete(unread, batch.topic, batch.partition, &stored, &mut held);
+        }
+    }
+    held
+}
+
+/// Whether a read that begins there is to bring what comes next too: it reaches to where the path is, and what it is for is
+/// but a part of it.
+fn reads_ahead(batch: &Batch, first: Seq, path: Option<&Path>, bytes: u64, ahead: &ReadAhead) -> bool {
+    let sizes = batch.messages.iter().map(|slot| match slot {
+        Slot::Missing(unread) => u64::from(unread.lease.size_bytes),
+        Slot::Ready(_) | Slot::Unreadable(_) => 0,
+    });
+    let position = path.and_then(|path| path.partitions.get(batch.partition.index())).map(PathPartition::position);
+    bytes > 0
+        && sizes.sum::<u64>() <= bytes / 4
+        && position.is_some_and(|position| position.above(first) <= AHEAD_RECORDS)
+        && ahead.has_room((batch.path, batch.partition))
 }
 
 /// Drops what has waited for so long that its lease has ended: it goes, or went, to somebody under another one. What was behind a

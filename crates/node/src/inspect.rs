@@ -36,7 +36,7 @@ impl Node {
                 + self.proposed.iter().map(|batch| batch.bytes).sum::<u64>(),
             unwritten_bytes: self.unwritten_bytes,
             recent_bytes: self.recent.bytes(),
-            connections: self.connections.len() as u64,
+            connections: (self.connections.len() - self.streams.len()) as u64,
             sessions: self.sessions.len() as u64,
             pulls: self.pulls.len() as u64,
             unreadable: self.unreadable,
@@ -78,6 +78,8 @@ impl Node {
     pub fn check(&self) {
         self.shard.check();
         self.replica.check();
+        self.asks.check();
+        self.streams.check();
         let unwritten: u64 = self.unwritten.iter().map(|(_, bytes)| bytes).sum();
         assert_eq!(unwritten, self.unwritten_bytes, "unwritten bytes are those of the tickets that are not written");
     }

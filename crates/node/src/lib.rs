@@ -7,11 +7,12 @@
 //! 1. [`NodeRecovery`] takes the journal's batches, one by one, and becomes a [`Node`];
 //! 2. requests of connections ([`Request`]), queries ([`Query`]) and acts ([`Act`]) of operators come in; commands are collected in one
 //!    open batch while the journal writes the one before;
-//! 3. with other voters, what they say comes in ([`Node::handle_peer`]), and goes out ([`Output::SendPeer`]);
+//! 3. with other voters, what they say comes in ([`Node::handle_peer`]), and goes out ([`Output::SendPeer`]); what is asked of a node that
+//!    does not lead goes to the one that does ([`Node::handle_forward`], [`Output::SendForward`]);
 //! 4. [`Output`]s go out: journal writes, segment work, reads, answers, deliveries.
 //!
 //! Reading order: `node.rs` (the order of things), `admit.rs` (what a request becomes), `commit.rs` (what an applied batch
-//! sets off), `office.rs` (what begins and ends with the leadership), `peers.rs` (how this node stands with the others), `catch_up` (a follower that the log does not bring up), `resume.rs` (how a member goes on elsewhere), `duties` (what the leader proposes by itself), `request.rs`, `reply.rs` and `output.rs`.
+//! sets off), `office.rs` (what begins and ends with the leadership), `peers.rs` (how this node stands with the others), `catch_up` (a follower that the log does not bring up), `forward` (what another node answers), `resume.rs` (how a member goes on elsewhere), `duties` (what the leader proposes by itself), `request.rs`, `reply.rs` and `output.rs`.
 
 mod acts;
 mod admit;
@@ -27,6 +28,7 @@ mod deliveries;
 pub mod drive;
 mod duties;
 mod fold;
+mod forward;
 mod handles;
 mod inspect;
 mod journal_queue;
@@ -39,6 +41,7 @@ mod output;
 mod peers;
 mod pulls;
 mod queries;
+mod read_ahead;
 mod recent;
 mod recovery;
 mod redrives;
@@ -60,6 +63,8 @@ pub use config::{NodeConfig, Now, PEERS_MAX, Peer, PeersError};
 pub use copies::{Copied, CopyWork};
 pub use duties::room::DiskState;
 pub use fold::{Single, fold};
+pub use forward::codec::ForwardBytesError;
+pub use forward::message::{ForwardBody, ForwardMessage, StreamId};
 pub use handles::Handles;
 pub use inspect::Gauges;
 pub use mortarmq_replica::{CatchUpMessage, CatchUpWord, HandOverError, PeerMessage};

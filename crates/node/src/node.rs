@@ -7,26 +7,29 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use mortarmq_replica::{Entry, Replica};
+use mortarmq_replica::Replica;
 use mortarmq_shard::Shard;
-use mortarmq_shard::command::Batch;
 use mortarmq_storage::{Clock, HardState, JournalBatch};
-use mortarmq_types::{ConnectionId, Epoch, MonotonicTime, Mutant, PathId, Position};
+use mortarmq_types::{ClusterTime, ConnectionId, Epoch, MonotonicTime, Mutant, PathId, Position};
 
 use crate::ages::Ages;
 use crate::catch_up::CatchUp;
-use crate::clock::ClusterClock;
+use crate::clock::{ClusterClock, Ticks};
 use crate::config::{NodeConfig, Now, node_of};
 use crate::connections::Connections;
 use crate::duties::checkpoint::{Checkpoints, journal_bytes};
 use crate::duties::retain::Retaining;
 use crate::duties::room::DiskState;
+use crate::forward::asks::Asks;
+use crate::forward::is_streams;
+use crate::forward::streams::Streams;
 use crate::journal_queue::{JournalQueue, Piece};
 use crate::office::Office;
-use crate::open_batch::{OpenBatch, Waiter};
+use crate::open_batch::{BATCH_MAX_BYTES, OpenBatch, Waiter};
 use crate::output::{Output, ReadJob, ReadResult};
 use crate::pulls::Pulls;
 use crate::queries::Queries;
+use crate::read_ahead::ReadAhead;
 use crate::recent::Recent;
 use crate::recovery::to_journal;
 use crate::redrives::Redrives;
@@ -46,14 +49,19 @@ pub struct Node {
     pub(crate) shard: Shard,
     pub(crate) replica: Replica,
     pub(crate) clock: ClusterClock,
+    pub(crate) ticks: Ticks,
     pub(crate) connections: Connections,
     pub(crate) sessions: Sessions,
     pub(crate) pulls: Pulls,
     pub(crate) recent: Recent,
     pub(crate) sends: Sends,
     pub(crate) stretches: Stretches,
+    pub(crate) ahead: ReadAhead,
     pub(crate) queries: Queries,
     pub(crate) redrives: Redrives,
+    /// What this node forwards, and what it answers for others.
+    pub(crate) asks: Asks,
+    pub(crate) streams: Streams,
     pub(crate) open: OpenBatch,
     /// Whether more is waited for: a batch is not closed before those have published that are expected to.
     gathers: bool,
@@ -92,6 +100,8 @@ pub struct Node {
     pub(crate) refused_back_pressure: u64,
     pub(crate) checkpoints: Checkpoints,
     pub(crate) disk: DiskState,
+    /// Whether this office was offered to others for want of room.
+    pub(crate) has_given_way: bool,
     pub(crate) retention: Retaining,
     pub(crate) ages: Ages,
     pub(crate) catch_up: CatchUp,
@@ -116,11 +126,16 @@ pub(crate) struct ProposedBatch {
     pub(crate) epoch: Epoch,
     pub(crate) waiters: Vec<Waiter>,
     pub(crate) proposed_at: MonotonicTime,
+    /// The gap of its stamp.
+    pub(crate) gap_ms: u64,
     pub(crate) bytes: u64,
 }
 
-/// What closing a batch adds to it, at most.
-const STAMP_BYTES: usize = 64;
+/// What a full batch gets beyond its size, at most: the last command of each duty, and those of dead letters.
+const DUTIES_BYTES: usize = 1 << 20;
+
+/// Before a batch is held back, at most so many paths are looked at for who waits.
+const PATHS_LOOKED_AT: usize = 16;
 
 /// The driver ticks this often.
 pub const TICK_MS: u64 = 50;
@@ -140,14 +155,18 @@ impl Node {
             shard,
             replica,
             clock,
+            ticks: Ticks::default(),
             connections: Connections::default(),
             sessions: Sessions::default(),
             pulls: Pulls::default(),
             recent,
             sends: Sends::default(),
             stretches: Stretches::default(),
+            ahead: ReadAhead::default(),
             queries: Queries::default(),
             redrives: Redrives::default(),
+            asks: Asks::default(),
+            streams: Streams::default(),
             open: OpenBatch::default(),
             gathers: false,
             overflow: VecDeque::new(),
@@ -175,6 +194,7 @@ impl Node {
             refused_back_pressure: 0,
             checkpoints,
             disk: DiskState::default(),
+            has_given_way: false,
             retention: Retaining::default(),
             ages: Ages::default(),
             catch_up: CatchUp::default(),
@@ -291,11 +311,17 @@ impl Node {
     /// For how many connections a batch waits while the driver gathers, before they publish; 0 if it is closed at once.
     #[must_use]
     pub fn missing(&self) -> u64 {
-        // Who has credit waits for messages that are there, and the first batch of an office for nobody.
-        let is_urgent = self.first_batch_due || !self.attention.is_empty();
-        // Then nothing that could come would go into it.
+        let missing = self.connections.missing();
+        // The first batch of an office waits for nobody, and when nothing that could come would go into it, it is over.
         let is_over = self.open.is_full() || self.open.has_others() || !self.overflow.is_empty();
-        if is_urgent || is_over { 0 } else { self.connections.missing() }
+        if missing == 0 || self.first_batch_due || is_over || self.is_anyone_waiting() { 0 } else { missing }
+    }
+
+    /// Whether somebody with credit waits for messages that are there, or that an ack in the open batch lets go. An ack of a
+    /// consumer that keeps up lets nothing go. More paths than a few are not looked at one by one.
+    fn is_anyone_waiting(&self) -> bool {
+        let mut moved = self.attention.iter().chain(self.open.settled.keys());
+        self.attention.len() + self.open.settled.len() > PATHS_LOOKED_AT || moved.any(|id| self.is_awaited(*id))
     }
 
     /// Whether anything that was asked is not proposed yet: it is in the batch that is collected, or waits for room in one.
@@ -308,6 +334,7 @@ impl Node {
     pub fn handle_tick(&mut self, now: Now) {
         self.turn(now);
         self.tick_replica(now.monotonic);
+        self.ahead.sweep(now.monotonic);
         self.run_timed_duties(now);
     }
 
@@ -318,7 +345,7 @@ impl Node {
         let can_propose = self.can_propose();
         // What is deleted is given back turn by turn, and everybody has a turn between.
         let remains = self.shard.has_remains().then_some(MonotonicTime::ZERO);
-        let due = self.shard.state().next_due().filter(|_| can_propose).map(|time| self.clock.monotonic(time));
+        let due = self.next_due().filter(|_| can_propose).map(|time| self.clock.monotonic(time));
         let lost = self.sessions.next_deadline().filter(|_| can_propose);
         let redriven = self.redrives.next_wake().filter(|_| can_propose);
         [remains, due, lost, redriven, self.pulls.next_deadline()].into_iter().flatten().min()
@@ -334,9 +361,17 @@ impl Node {
                 continue;
             }
             if let Some(output) = self.connections.poll() {
-                if let Output::Replies { connection, .. } = &output {
-                    self.open_gates(*connection);
+                if let Output::Replies { connection, replies } = output {
+                    if is_streams(connection) {
+                        self.keep_for_forwarder(connection, replies);
+                        continue;
+                    }
+                    self.open_gates(connection);
+                    return Some(Output::Replies { connection, replies });
                 }
+                return Some(output);
+            }
+            if let Some(output) = self.poll_forward() {
                 return Some(output);
             }
             // What the leader looks for may be a read and no command.
@@ -393,6 +428,7 @@ impl Node {
             Asked::Committed { entries } => {
                 for entry in entries {
                     let (log_index, term, bytes) = (entry.log_index, entry.term, journal_bytes(&entry));
+                    self.clock.committed(log_index);
                     self.handle_committed(now, entry);
                     self.replica.handle_applied(log_index);
                     self.count_applied(log_index, term, bytes);
@@ -428,20 +464,18 @@ impl Node {
         self.outputs.push_back(Output::Journal { ready_number: number, batch });
     }
 
-    /// A leader's entries came in: what they say of the time is known from now on, whether they are committed or not.
-    fn note_stamps(&mut self, now: Now, entries: &[Entry]) {
-        for entry in entries.iter().filter(|entry| !entry.data.is_empty()) {
-            // One that this build cannot read stops it when it is committed.
-            if let Ok(batch) = Batch::open(entry.data.clone()) {
-                self.clock.received(batch.stamp.time, now.monotonic);
-            }
-        }
-    }
-
     /// Whether a batch would enter the log now. The journal's completion, a peer's word and the tick are inputs of their own.
     fn can_propose(&self) -> bool {
         let is_idle = self.leads && self.journal_writes == 0;
-        is_idle && self.has_majority() && self.replica.takes_proposal(self.open.len() + STAMP_BYTES)
+        // With all that the duties may add: what they have taken up is gone from where it waited, whatever the log says.
+        let most = self.open.len().max(BATCH_MAX_BYTES) + DUTIES_BYTES;
+        is_idle && self.has_majority() && self.replica.takes_proposal(most)
+    }
+
+    /// The next moment that needs a stamp. What a stamp that is under way will end needs no second one, however long that takes.
+    fn next_due(&self) -> Option<ClusterTime> {
+        let due = self.shard.state().next_due()?;
+        (self.proposed.is_empty() || due > self.clock.last_stamp()).then_some(due)
     }
 
     /// Proposes the open batch if the journal is idle and there is a reason to; says whether it did.
@@ -451,7 +485,7 @@ impl Node {
         }
         self.add_leader_commands(now);
         let time = self.clock.time(now.monotonic);
-        let stamp_due = self.first_batch_due || self.shard.state().next_due().is_some_and(|due| due <= time);
+        let stamp_due = self.first_batch_due || self.next_due().is_some_and(|due| due <= time);
         if self.open.is_empty() && !stamp_due {
             return false;
         }
@@ -465,9 +499,11 @@ impl Node {
         match self.replica.propose(data) {
             Ok(proposed) => {
                 let (log_index, epoch) = (proposed.log_index, proposed.epoch);
-                let batch = ProposedBatch { log_index, epoch, waiters, proposed_at: now.monotonic, bytes };
+                let (proposed_at, gap_ms) = (now.monotonic, stamp.gap_ms);
+                let batch = ProposedBatch { log_index, epoch, waiters, proposed_at, gap_ms, bytes };
                 self.proposed.push_back(batch);
             }
+            // Not for want of room: that was asked for before.
             Err(_) => self.refuse_waiters(waiters),
         }
         self.admit_overflow(now);

@@ -27,10 +27,13 @@ impl Node {
         }
         let is_another = before.epoch != office.epoch;
         if self.leads && (is_another || !office.is_leader) {
-            self.end_office(now);
+            self.end_office();
         }
         if office.is_leader && !self.leads {
             self.begin_office(now);
+        }
+        if is_another || office.is_leader != before.is_leader {
+            self.forward_anew(now);
         }
         let Office { leader, epoch, is_leader } = office;
         self.outputs.push_back(Output::Role { leader, epoch, is_leader });
@@ -38,6 +41,7 @@ impl Node {
 
     fn begin_office(&mut self, now: Now) {
         (self.leads, self.settled_in, self.first_batch_due) = (true, false, true);
+        self.has_given_way = false;
         if self.config.has_peers() {
             self.clock.begin_office();
         }
@@ -55,8 +59,10 @@ impl Node {
 
     /// Whoever waits for what was proposed is told that the result is not known; what was not proposed is refused. The
     /// members of this node's connections resume, here or elsewhere, as those of a connection that broke do.
-    fn end_office(&mut self, now: Now) {
-        self.clock.end_office(self.last_heard(now));
+    fn end_office(&mut self) {
+        // Whatever else is proposed came later.
+        let undeclared_ms = self.proposed.front().map_or(0, |batch| batch.gap_ms);
+        self.clock.end_office(self.last_heard(), undeclared_ms);
         (self.leads, self.settled_in, self.first_batch_due) = (false, false, false);
         while let Some(batch) = self.proposed.pop_front() {
             self.forget_waiters(batch.waiters);
@@ -78,6 +84,7 @@ impl Node {
             }
         }
         self.fail_queries(&failure);
+        self.streams_end();
         self.end_runs();
         self.sessions.clear();
         self.attention.clear();

@@ -1,8 +1,8 @@
 //! The batch that is being collected, and who waits for it.
 
-use mortarmq_shard::{BatchBuilder, Command, PublishRun};
+use mortarmq_shard::{BatchBuilder, Command, PublishRun, SettleItem, SettleKind};
 use mortarmq_types::{ConnectionId, DeliveryId, MonotonicTime, PathId, TopicIncarnation};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::changes::Change;
@@ -61,10 +61,10 @@ pub(crate) struct OpenBatch {
     pub(crate) published: BTreeSet<TopicIncarnation>,
     /// Publishes in it.
     pub(crate) publishes: u64,
-    /// Whether it has anything but publishes.
+    /// Whether it has anything but publishes and acks.
     has_others: bool,
-    /// Paths whose deliveries it settles: their credit may be free when it is applied.
-    pub(crate) settled: BTreeSet<PathId>,
+    /// Paths whose deliveries it settles, and how many: their credit may be free when it is applied.
+    pub(crate) settled: BTreeMap<PathId, u64>,
     /// Since when somebody has been seen to wait for it.
     waited_since: Option<MonotonicTime>,
 }
@@ -72,11 +72,14 @@ pub(crate) struct OpenBatch {
 impl OpenBatch {
     /// Adds one command.
     pub(crate) fn add(&mut self, command: &Command, kind: WaiterKind) {
+        let mut is_ack = false;
         if let Command::Settle(settle) = command {
-            self.settled.insert(settle.path);
+            *self.settled.entry(settle.path).or_default() +=
+                settle.items.iter().map(|item| u64::from(item.count)).sum::<u64>();
+            is_ack = settle.items.iter().all(|item: &SettleItem| item.kind == SettleKind::Ack);
         }
         self.builder.add(command);
-        self.has_others = true;
+        self.has_others |= !is_ack;
         self.waiters.push(Waiter { commands: 1, kind });
     }
 
@@ -105,7 +108,8 @@ impl OpenBatch {
         self.builder.is_empty()
     }
 
-    /// Whether it has anything but publishes. Who settles waits for what takes its place, and sends nothing more before.
+    /// Whether it has anything but publishes and acks. Any other settle may bring a message back, and who asks anything else
+    /// waits for the answer alone.
     pub(crate) const fn has_others(&self) -> bool {
         self.has_others
     }

@@ -11,6 +11,7 @@ use mortarmq_types::{
 
 use crate::catch_up::CatchUpWork;
 use crate::copies::CopyWork;
+use crate::forward::message::ForwardMessage;
 use crate::reply::{Failure, QueryReply, Reply};
 
 /// One thing to do.
@@ -118,6 +119,13 @@ pub enum Output {
         to: NodeId,
         /// The message.
         message: Box<CatchUpMessage>,
+    },
+    /// Send to another node, now; it calls `handle_forward`. As with [`Output::SendPeer`], what is lost is said again.
+    SendForward {
+        /// The node.
+        to: NodeId,
+        /// The message.
+        message: ForwardMessage,
     },
     /// The node lost or won the leadership, or learned who has it.
     Role {

@@ -1,12 +1,13 @@
 //! The other voters: what they say, how this node stands with them, and handing the office over to one of them.
 
-use mortarmq_replica::{Follower, HandOverError, PeerMessage};
-use mortarmq_types::{MonotonicTime, NodeId};
+use mortarmq_replica::{Entry, Follower, HandOverError, PeerMessage};
+use mortarmq_shard::command::Batch;
+use mortarmq_types::{Epoch, MonotonicTime, NodeId};
 use mortarmq_wire::ErrorCode;
 
 use crate::clock::STALL_MS;
 use crate::config::{Now, Peer, node_of};
-use crate::node::{Node, TICK_MS};
+use crate::node::Node;
 use crate::refusal::not_leading;
 use crate::reply::Failure;
 
@@ -52,14 +53,26 @@ impl Node {
         if is_behind && message.has_entries() {
             return;
         }
+        let epoch = message.epoch();
         // Whoever drops what the leader says is no witness that others could settle.
         if self.replica.handle_message(message) && !is_behind {
-            self.clock.heard(now.monotonic);
+            self.clock.heard(epoch, now.monotonic);
+        }
+    }
+
+    /// A leader's entries came in: what they say of the time is known from now on, whether they are committed or not.
+    pub(crate) fn note_stamps(&mut self, now: Now, entries: &[Entry]) {
+        for entry in entries.iter().filter(|entry| !entry.data.is_empty()) {
+            // One that this build cannot read stops it when it is committed.
+            if let Ok(batch) = Batch::open(entry.data.clone()) {
+                let (time, epoch) = (batch.stamp.time, Epoch::new(entry.term));
+                self.clock.received(entry.log_index, time, epoch, now.monotonic);
+            }
         }
     }
 
     /// Asks another node to take the office: the one that is named, or the one that could soonest. Nothing is proposed until it
-    /// has, or 500 ms are over; the end comes as [`crate::Output::Role`]. A driver that is about to stop asks for this first.
+    /// has, or 500 ms are over; the end comes as [`crate::Output::Role`].
     ///
     /// # Errors
     /// [`HandOverError`]: nothing has changed.
@@ -69,6 +82,14 @@ impl Node {
         // A node that is no peer is none that anything can be handed to.
         let to = to.map(|node| peer(node).map_or(0, |peer: &Peer| peer.raft_id()));
         self.replica.hand_over(to).map(node_of)
+    }
+
+    /// This node is about to stop: it stands for election only where nobody else could be elected, and asks others to take its
+    /// office until one has. A driver
+    /// calls this before it lets go of its clients, and once.
+    pub fn handle_stand_aside(&mut self, now: Now) {
+        self.turn(now);
+        self.replica.stand_aside();
     }
 
     /// Who leads, if it is known.
@@ -106,9 +127,14 @@ impl Node {
         u8::from(self.replica.followers().iter().any(lags))
     }
 
-    /// Whether a majority was heard lately.
+    /// Whether a majority that can acknowledge was heard lately.
     pub(crate) fn has_majority(&self) -> bool {
         !self.config.has_peers() || self.replica.ticks_without_majority() < NO_MAJORITY_TICKS
+    }
+
+    /// Whether a majority, with this node or without it, has room for more.
+    pub(crate) fn has_majority_with_room(&self, with_this_node: bool) -> bool {
+        self.replica.has_majority_with_room(NO_MAJORITY_TICKS, with_this_node)
     }
 
     /// Whether what was proposed waits for its majority for so long that members cannot be blamed for being silent.
@@ -118,22 +144,24 @@ impl Node {
     }
 
     /// Until when members could settle, as far as this leader knows.
-    pub(crate) fn last_heard(&self, now: Now) -> MonotonicTime {
-        let silent_ms = self.replica.ticks_without_majority().saturating_mul(TICK_MS);
-        let heard = MonotonicTime::new(now.monotonic.get().saturating_sub(silent_ms));
+    pub(crate) fn last_heard(&self) -> MonotonicTime {
+        let heard = self.ticks.ago(self.replica.ticks_without_majority());
         self.proposed.front().map_or(heard, |batch| heard.min(batch.proposed_at))
     }
 
-    /// Why this node takes nothing that the log would have to take: it does not lead, or leads no majority. Nothing is
-    /// proposed then.
+    /// Why this node takes nothing that the log would have to take: it does not lead, leads no majority, or what it
+    /// proposed waits for too long for one.
     pub(crate) fn refusal_to_serve(&self) -> Option<Failure> {
         if !self.leads {
             return Some(not_leading(self.office.leader));
         }
-        if self.has_majority() {
+        let text = if !self.has_majority() {
+            "too few of the other nodes answer this one and can take what is written; nothing was stored: retry in a moment"
+        } else if self.is_halted(self.clock.last_turn()) {
+            "too few of the other nodes confirm what was written before; nothing was stored: retry in a moment"
+        } else {
             return None;
-        }
-        let text = "too few of the other nodes answer this one; nothing was stored: retry in a moment";
+        };
         Some(Failure { retry_after_ms: RETRY_AFTER_MS, ..Failure::new(ErrorCode::InSyncReplicasNotEnough, text) })
     }
 }

@@ -34,6 +34,8 @@ pub(crate) struct Pull {
     pub(crate) proposed: Option<u64>,
     /// Whether its path was looked at since it came: an empty answer rests on a look, not on the clock alone.
     pub(crate) looked: bool,
+    /// Whether a read index is asked for: an empty answer is no command's result.
+    pub(crate) confirms: bool,
 }
 
 /// A pull whose wait is over may wait that much longer for a look, when the journal or the segment writer is slow.
@@ -119,17 +121,29 @@ impl Pulls {
         }
     }
 
+    /// Notes whether a read index is asked for a pull.
+    pub(crate) fn confirms(&mut self, id: u64, confirms: bool) {
+        if let Some(pull) = self.waiting.get_mut(&id) {
+            pull.confirms = confirms;
+        }
+    }
+
     /// The pulls whose wait is over and that nothing is on its way for.
     pub(crate) fn expired(&self, now: MonotonicTime) -> Vec<u64> {
         self.matching(|pull| {
             pull.proposed.is_none()
+                && !pull.confirms
                 && (pull.looked || pull.deadline.after_ms(LOOK_WITHIN_MS) <= now)
                 && pull.deadline <= now
         })
     }
 
     pub(crate) fn next_deadline(&self) -> Option<MonotonicTime> {
-        self.waiting.values().filter(|pull| pull.proposed.is_none() && pull.looked).map(|pull| pull.deadline).min()
+        self.waiting
+            .values()
+            .filter(|pull| pull.proposed.is_none() && pull.looked && !pull.confirms)
+            .map(|pull| pull.deadline)
+            .min()
     }
 
     pub(crate) fn len(&self) -> usize {

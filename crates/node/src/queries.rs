@@ -39,9 +39,23 @@ pub(crate) struct Queries {
 
 #[derive(Debug)]
 pub(crate) enum Asked {
-    Query { query: u64, question: Query },
-    Act { query: u64, act: Act },
-    Metadata { connection: ConnectionId, slot: u64, names: Vec<String> },
+    Query {
+        query: u64,
+        question: Query,
+    },
+    Act {
+        query: u64,
+        act: Act,
+    },
+    Metadata {
+        connection: ConnectionId,
+        slot: u64,
+        names: Vec<String>,
+    },
+    /// A pull that got nothing is over.
+    EmptyPull {
+        pull_id: u64,
+    },
 }
 
 /// A question that waits for a read.
@@ -86,7 +100,7 @@ impl Queries {
     pub(crate) fn forget(&mut self, gone: u64) {
         let is_other = |asked: &Asked| match asked {
             Asked::Query { query, .. } | Asked::Act { query, .. } => *query != gone,
-            Asked::Metadata { .. } => true,
+            Asked::Metadata { .. } | Asked::EmptyPull { .. } => true,
         };
         self.waiting.retain(is_other);
         if let Some((_, asked)) = &mut self.confirming {
@@ -152,6 +166,7 @@ impl Node {
                     }
                 }
                 Asked::Act { query, act } => self.propose_act(query, &act),
+                Asked::EmptyPull { pull_id } => self.empty_pull_confirmed(pull_id),
             }
         }
     }
@@ -164,6 +179,8 @@ impl Node {
                 Asked::Metadata { connection, slot, .. } => self.answer(connection, slot, Err(failure.clone())),
                 Asked::Query { query, question } => self.answer_without_index(query, &question, failure.clone()),
                 Asked::Act { query, .. } => self.reply(query, Err(failure.clone())),
+                // The office ends, and every pull with it.
+                Asked::EmptyPull { .. } => {}
             }
         }
     }

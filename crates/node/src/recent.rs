@@ -24,6 +24,13 @@ pub(crate) struct Stored {
     pub(crate) record: Bytes,
 }
 
+impl Stored {
+    /// With bytes of its own: it holds nothing else that was read with it.
+    pub(crate) fn alone(self) -> Self {
+        Self { record: Bytes::copy_from_slice(&self.record), ..self }
+    }
+}
+
 impl From<StoredRecord> for Stored {
     fn from(read: StoredRecord) -> Self {
         Self {

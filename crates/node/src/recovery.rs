@@ -55,6 +55,8 @@ pub struct NodeRecovery {
     recovery: Recovery,
     shard: Shard,
     last_stamp: ClusterTime,
+    /// The epoch of the leader that gave it.
+    stamped: Epoch,
     /// For [`Mutant::DelayByWallClock`] alone.
     last_wall: WallTime,
     last_clock: Option<Clock>,
@@ -119,7 +121,19 @@ impl NodeRecovery {
         let recovery = Replica::recover_begin(replica).map_err(NodeError::Recovery)?;
         let unwritten = Unwritten::nothing(&config);
         let (last_wall, last_clock, has_freed) = (shard.state().wall, None, false);
-        Ok(Self { config, recovery, shard, last_stamp, last_wall, last_clock, checkpoints, unwritten, has_freed })
+        let stamped = Epoch::new(checkpoints.applied.1);
+        Ok(Self {
+            config,
+            recovery,
+            shard,
+            last_stamp,
+            stamped,
+            last_wall,
+            last_clock,
+            checkpoints,
+            unwritten,
+            has_freed,
+        })
     }
 
     /// The checkpoint was installed and the install not finished: what the journal has to say before the node starts, if it does
@@ -173,6 +187,7 @@ impl NodeRecovery {
                 .stamp;
             if stamp.time >= self.last_stamp {
                 (self.last_stamp, brings_stamp) = (stamp.time, true);
+                self.stamped = Epoch::new(entry.term);
             }
             self.last_wall = stamp.wall;
         }
@@ -276,8 +291,11 @@ impl NodeRecovery {
         } else {
             received
         };
-        let clock = ClusterClock::after(self.last_stamp, received, now.monotonic);
+        let mut clock = ClusterClock::after((self.last_stamp, self.stamped), received, now.monotonic);
         let replica = self.recovery.finish().map_err(NodeError::Recovery)?;
+        if replica.last_log_index() > replica.committed_log_index() {
+            clock.waits(replica.last_log_index(), received.min(now.monotonic));
+        }
         let mut node = Node::new(self.config, self.shard, replica, clock, self.checkpoints);
         node.retention.has_freed = self.has_freed;
         Ok(node)

@@ -147,6 +147,15 @@ impl Sends {
         }
     }
 
+    /// What [`Mutant::LeaveKeepsQueue`](mortarmq_types::Mutant::LeaveKeepsQueue) does with what waits for a member that leaves.
+    pub(crate) fn take_for_fresh(&mut self, destination: Destination) {
+        for pending in self.queues.get_mut(&destination).into_iter().flatten() {
+            if let Pending::Messages(batch) = pending {
+                batch.has_waited = false;
+            }
+        }
+    }
+
     /// The subscriptions of a connection for which something waits, those that have ended included.
     pub(crate) fn waiting_of(&self, connection: ConnectionId) -> Vec<Destination> {
         self.queues.range((connection, 0)..=(connection, u16::MAX)).map(|(destination, _)| *destination).collect()

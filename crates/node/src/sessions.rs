@@ -14,10 +14,14 @@ pub(crate) type SessionKey = (PathId, MemberId);
 ///
 /// # Invariants
 /// 1. `silent` holds each session once, under its deadline, unless its end is proposed.
+/// 2. Deadlines are kept in the node's time less all that was excused: so an excuse concerns every session, and costs nothing
+///    for any.
 #[derive(Debug, Default)]
 pub(crate) struct Sessions {
     all: BTreeMap<SessionKey, Session>,
     silent: BTreeSet<(MonotonicTime, SessionKey)>,
+    /// For how long nobody could be heard, in all.
+    excused_ms: u64,
 }
 
 /// One session.
@@ -36,12 +40,14 @@ pub(crate) struct Session {
     /// Whether its window of bytes is its group's, and follows it.
     has_group_bytes: bool,
     session_ms: u64,
+    /// As invariant 2 says, once it is filed.
     deadline: MonotonicTime,
     ending: bool,
 }
 
 impl Sessions {
     pub(crate) fn open(&mut self, key: SessionKey, session: Session) {
+        let session = Session { deadline: self.filed(session.deadline), ..session };
         if let Some(old) = self.all.insert(key, session) {
             self.silent.remove(&(old.deadline, key));
         }
@@ -83,15 +89,17 @@ impl Sessions {
         self.all.range((path, MemberId::ZERO)..=(path, MemberId::MAX)).map(|(key, _)| *key).collect()
     }
 
-    /// Gives a session its full time again.
-    pub(crate) fn renew(&mut self, key: SessionKey, now: MonotonicTime) {
-        let Some(session) = self.all.get_mut(&key) else { return };
+    /// Gives a session its full time again; says whether its end is proposed, and this was too late.
+    pub(crate) fn renew(&mut self, key: SessionKey, now: MonotonicTime) -> bool {
+        let now = self.filed(now);
+        let Some(session) = self.all.get_mut(&key) else { return false };
         if session.ending {
-            return;
+            return true;
         }
         self.silent.remove(&(session.deadline, key));
         session.deadline = now.after_ms(session.session_ms);
         self.silent.insert((session.deadline, key));
+        false
     }
 
     /// The settings of a group changed: its sessions have its windows, where they took those, and begin anew with its time.
@@ -107,7 +115,7 @@ impl Sessions {
     /// A session that was silent too long; it comes out once, its end is then proposed.
     pub(crate) fn poll_lost(&mut self, now: MonotonicTime) -> Option<SessionKey> {
         let &(deadline, key) = self.silent.first()?;
-        if deadline > now {
+        if deadline > self.filed(now) {
             return None;
         }
         self.silent.remove(&(deadline, key));
@@ -117,17 +125,17 @@ impl Sessions {
 
     /// When the next session would be lost.
     pub(crate) fn next_deadline(&self) -> Option<MonotonicTime> {
-        self.silent.first().map(|(deadline, _)| *deadline)
+        self.silent.first().map(|(deadline, _)| deadline.after_ms(self.excused_ms))
     }
 
     /// Nobody could be heard for that long, so nobody was silent.
-    pub(crate) fn excuse(&mut self, stalled_ms: u64) {
-        let filed = std::mem::take(&mut self.silent);
-        for (deadline, key) in filed {
-            let later = deadline.after_ms(stalled_ms);
-            self.all.get_mut(&key).expect("invariant 1: every filed session exists").deadline = later;
-            self.silent.insert((later, key));
-        }
+    pub(crate) const fn excuse(&mut self, stalled_ms: u64) {
+        self.excused_ms += stalled_ms;
+    }
+
+    /// A moment of the node's time as deadlines are kept. What was excused has passed, so there is no moment before it.
+    fn filed(&self, moment: MonotonicTime) -> MonotonicTime {
+        MonotonicTime::new(moment.since_ms(MonotonicTime::new(self.excused_ms)))
     }
 }
 
@@ -191,5 +199,14 @@ mod tests {
         assert_eq!(sessions.poll_lost(at(6000)), Some(keys[2]));
         assert_eq!(sessions.poll_lost(at(6600)), Some(keys[1]));
         assert_eq!(sessions.poll_lost(at(60_000)), None, "each is lost once");
+        // What was excused before a session began is nothing to it.
+        sessions.open(keys[0], Session::new(None, 1000, at(61_000)));
+        assert_eq!(sessions.next_deadline(), Some(at(62_000)));
+        sessions.excuse(500);
+        sessions.renew(keys[0], at(61_700));
+        assert_eq!(sessions.next_deadline(), Some(at(62_700)));
+        sessions.excuse(500);
+        assert_eq!((sessions.next_deadline(), sessions.poll_lost(at(63_199))), (Some(at(63_200)), None));
+        assert_eq!(sessions.poll_lost(at(63_200)), Some(keys[0]));
     }
 }

@@ -164,6 +164,31 @@ fn a_settle_is_not_held_back_as_its_consumer_waits_for_what_comes_next() {
 }
 
 #[test]
+fn an_ack_of_a_consumer_that_keeps_up_joins_the_batch_of_the_publishes_and_any_other_settle_ends_the_wait() {
+    for kind in [SettleKind::Ack, SettleKind::Release] {
+        let mut crowd = Crowd::eager(10);
+        crowd.rig.node.handle_gathering(false);
+        crowd.rig.connect(CONSUMER);
+        crowd.ask(CONSUMER, subscribe(crowd.topic, "billing", 1, 70, 1000));
+        let first = crowd.rig.take_deliveries();
+        assert_eq!(first.len(), 190, "it has all there is; a publish with number 0 is refused");
+        // While it joined nobody published: who comes back is learned anew.
+        (0..20).for_each(|_| crowd.round(0..10));
+        crowd.rig.take_deliveries();
+        crowd.rig.node.handle_gathering(true);
+        assert_eq!(crowd.publish(0), 0, "it waits for nine more");
+        let is_ack = kind == SettleKind::Ack;
+        let answers = crowd.ask(CONSUMER, settle(1, &first[0], kind));
+        assert_eq!(answers, if is_ack { 0 } else { 2 });
+        if is_ack {
+            assert_eq!(crowd.rig.node.missing(), 9);
+            assert_eq!((1..10).map(|publisher| crowd.publish(publisher)).sum::<usize>(), 11, "all in one batch");
+            assert_eq!(crowd.rig.take_deliveries().len(), 10);
+        }
+    }
+}
+
+#[test]
 fn a_batch_that_nothing_more_goes_into_is_not_held_back() {
     let mut crowd = Crowd::eager(10);
     let (topic, key) = (crowd.topic, [7; 1024]);

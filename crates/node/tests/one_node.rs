@@ -177,6 +177,43 @@ fn a_backlog_beyond_memory_is_delivered_in_order_from_the_disk() {
 }
 
 #[test]
+fn a_backlog_in_many_partitions_costs_few_reads_and_few_bytes_of_the_journal() {
+    // Goal: what is read once serves several deliveries, and what a delivery carries is about what it leases.
+    const PARTITIONS: u16 = 4;
+    const MESSAGES: u64 = 4000;
+    let options = RigOptions { recent_bytes: 1000, journal_file_bytes: 8 << 20, ..RigOptions::default() };
+    let mut rig = Rig::start(&MemoryDisk::new(), options).expect("a fresh disk");
+    rig.connect(CONNECTION);
+    let topic = rig.declare("orders", PARTITIONS).expect("no crash");
+    for first in (1..=MESSAGES).step_by(500) {
+        rig.ask(CONNECTION, vec![publish(topic, 9, first..first + 500, b"")]).expect("no crash");
+    }
+    rig.ask(CONNECTION, vec![subscribe(topic, "billing", 1, 70, 100)]).expect("no crash");
+    let (mut numbers, mut deliveries) = (Vec::new(), 0);
+    let mut last = [Seq::ZERO; PARTITIONS as usize];
+    let before_bytes = rig.journal_bytes;
+    while (numbers.len() as u64) < MESSAGES {
+        let delivered = rig.take_deliveries();
+        assert!(!delivered.is_empty(), "after {} messages none came", numbers.len());
+        deliveries += 1;
+        for delivery in &delivered {
+            let last = &mut last[delivery.partition.index()];
+            assert!(*last < delivery.seq, "in the order of its partition");
+            *last = delivery.seq;
+        }
+        numbers.extend(delivered.iter().map(number_of));
+        let acks = delivered.iter().map(|delivery| settle(1, delivery, SettleKind::Ack)).collect();
+        rig.ask(CONNECTION, acks).expect("no crash");
+    }
+    numbers.sort_unstable();
+    assert!(numbers.iter().copied().eq(1..=MESSAGES), "each once");
+    assert!(rig.record_reads * 4 <= deliveries, "{} reads for {deliveries} deliveries", rig.record_reads);
+    // An ack of its own and a fact take about 80 bytes.
+    let bytes = (rig.journal_bytes - before_bytes) / MESSAGES;
+    assert!(bytes < 160, "{bytes} bytes for each message");
+}
+
+#[test]
 fn p6_after_a_restart_acks_stay_final_leases_live_on_and_the_books_balance() {
     let mut rig = rig();
     let topic = rig.declare("orders", 1).expect("no crash");

@@ -107,6 +107,41 @@ fn a_member_is_lost_after_the_silence_that_its_group_allows_and_not_before() {
 }
 
 #[test]
+fn p7_a_heartbeat_that_comes_when_the_end_is_proposed_is_not_told_that_the_session_goes_on() {
+    // Goal: after OK a member has its full session time, so nothing of it ends as `consumer_lost` within that. Method: the
+    // journal takes its time for the end of a session, and the heartbeat comes meanwhile.
+    let (_, mut rig, topic) = rig();
+    rig.ask(CONNECTION, vec![join(topic, 1, GROUPS, r#"{"session_ms":1500}"#)]).expect("no crash");
+    rig.pass(1400).expect("no crash");
+    rig.slow = true;
+    rig.pass(300).expect("no crash");
+    let beat = Request::Heartbeat { subscription: 1, leave: false };
+    rig.node.handle_requests(rig.now, CONNECTION, vec![beat]);
+    rig.pass(100).expect("no crash");
+    assert_eq!(members(&rig), 1, "its end is not committed");
+    assert!(rig.replies.get(&CONNECTION).is_none_or(Vec::is_empty), "neither is the answer known");
+    rig.slow = false;
+    rig.catch_up().expect("no crash");
+    let replies = rig.replies.remove(&CONNECTION).expect("it is known now");
+    assert_eq!(replies[0].result.as_ref().expect_err("it is gone").code, ErrorCode::UnknownMember);
+    assert_eq!(members(&rig), 0);
+}
+
+#[test]
+fn a_settle_is_no_sign_of_life_of_its_member() {
+    // Only HEARTBEAT, SUB and PULL renew: whoever settles and does not heartbeat may be a thread that works on what is left,
+    // of a client that nobody steers any more.
+    let (_, mut rig, topic) = rig();
+    rig.ask(CONNECTION, vec![join(topic, 1, GROUPS, r#"{"session_ms":1500}"#)]).expect("no crash");
+    for number in 1..=4 {
+        rig.ask(CONNECTION, vec![support::publish_one(topic, 9, number, number, b"")]).expect("no crash");
+        rig.pass(400).expect("no crash");
+        ack_all(&mut rig);
+    }
+    assert_eq!(members(&rig), 0);
+}
+
+#[test]
 fn a_member_that_nobody_waits_for_any_more_is_lost_in_the_time_of_its_group() {
     // Goal: it neither stays nor goes early. Method: the journal takes so long that the join is answered before it is applied.
     for session_ms in SESSIONS_MS {

@@ -11,8 +11,12 @@ mod catch_up;
 mod clients;
 #[path = "three_nodes/consumer.rs"]
 mod consumer;
+#[path = "three_nodes/duties.rs"]
+mod duties;
 #[path = "three_nodes/failover.rs"]
 mod failover;
+#[path = "three_nodes/forward.rs"]
+mod forward;
 #[path = "three_nodes/leases.rs"]
 mod leases;
 #[path = "three_nodes/life.rs"]
@@ -95,6 +99,7 @@ const REACHED: &[&str] = &[
     "checkpoint",
     "snapshot installed",
     "five nodes",
+    "forwarded",
     "publish refused",
     "publish unknown",
     "deduplicated",

@@ -20,6 +20,8 @@ struct Heard {
     any: Option<u64>,
     /// The tick of the last acknowledged append.
     append: Option<u64>,
+    /// Whether its disk was nearly full when it was heard last.
+    is_short_of_room: bool,
 }
 
 /// What the leader knows when it decides.
@@ -60,16 +62,28 @@ impl Handover {
         }
     }
 
+    /// Notes how the disk of a follower stands.
+    pub(crate) fn note_room(&mut self, from: u64, is_short_of_room: bool) {
+        self.heard.entry(from).or_default().is_short_of_room = is_short_of_room;
+    }
+
+    /// Whether the disk of a follower was nearly full when it was heard last.
+    pub(crate) fn is_short_of_room(&self, id: u64) -> bool {
+        self.heard.get(&id).is_some_and(|heard| heard.is_short_of_room)
+    }
+
     /// How many ticks ago a follower said anything; `None` if it never did.
     pub(crate) fn silent_ticks(&self, id: u64, tick: u64) -> Option<u64> {
         self.heard.get(&id).and_then(|heard| heard.any).map(|heard| tick - heard)
     }
 
-    /// The follower that could lead soonest, of those that are heard: the one that has acknowledged most.
+    /// The follower that could lead soonest, of those that are heard: one with room, and of these the one that has
+    /// acknowledged most.
     pub(crate) fn heir(&self, view: &OfficeView) -> Option<u64> {
         let is_heard = |id: u64| self.silent_ticks(id, view.tick).is_some_and(|silent| silent <= FRESH_TICKS);
         let heard = view.followers.iter().filter(|(id, _)| is_heard(*id));
-        heard.max_by_key(|(id, acknowledged)| (*acknowledged, std::cmp::Reverse(*id))).map(|(id, _)| *id)
+        let rank = |id: u64, acknowledged: u64| (!self.is_short_of_room(id), acknowledged, std::cmp::Reverse(id));
+        heard.max_by_key(|(id, acknowledged)| rank(*id, *acknowledged)).map(|(id, _)| *id)
     }
 
     /// Decides, once per tick while leader.

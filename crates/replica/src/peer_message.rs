@@ -2,6 +2,7 @@
 
 mod codec;
 
+use mortarmq_types::Epoch;
 use raft::eraftpb::{Entry, EntryType, Message, MessageType};
 use thiserror::Error;
 
@@ -9,7 +10,10 @@ pub use codec::PeerBytesError;
 
 /// A message between replicas of one shard that is well-formed as far as it can be told without the receiver's state.
 #[derive(Clone, Debug, PartialEq)]
-pub struct PeerMessage(Message);
+pub struct PeerMessage {
+    message: Message,
+    is_short_of_room: bool,
+}
 
 /// Why a message is not taken from a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
@@ -60,40 +64,76 @@ impl PeerMessage {
             return Err(RefusedMessage::Kind(message.get_msg_type()));
         }
         check_entries(&message)?;
-        Ok(Self(message))
+        Ok(Self { message, is_short_of_room: false })
+    }
+
+    /// The same, of a sender whose disk is nearly full.
+    pub(crate) fn short_of_room(self, is_short_of_room: bool) -> Self {
+        Self { is_short_of_room, ..self }
+    }
+
+    /// Whether the sender's disk is nearly full: it tells with every message.
+    #[must_use]
+    pub fn is_short_of_room(&self) -> bool {
+        self.is_short_of_room
     }
 
     /// Who says it.
     #[must_use]
     pub fn from(&self) -> u64 {
-        self.0.from
+        self.message.from
     }
 
     /// Who it is for.
     #[must_use]
     pub fn to(&self) -> u64 {
-        self.0.to
+        self.message.to
+    }
+
+    /// The epoch of the sender.
+    #[must_use]
+    pub fn epoch(&self) -> Epoch {
+        Epoch::new(self.message.term)
     }
 
     /// Whether it brings entries of the log.
     #[must_use]
     pub fn has_entries(&self) -> bool {
-        !self.0.entries.is_empty()
+        !self.message.entries.is_empty()
+    }
+
+    /// Whether it is about what the log holds at some place: what says so must not overtake another.
+    #[must_use]
+    pub fn is_of_log(&self) -> bool {
+        self.message.get_msg_type() == MessageType::MsgAppend
+    }
+
+    /// About how much memory it holds.
+    ///
+    /// # Units
+    /// Bytes.
+    #[must_use]
+    pub fn held_bytes(&self) -> usize {
+        size_of::<Message>()
+            + self.message.entries.iter().map(|entry| size_of::<Entry>() + entry.data.len()).sum::<usize>()
     }
 
     /// Whether only the leader of its epoch says this.
     pub(crate) fn is_a_leaders(&self) -> bool {
-        matches!(self.0.get_msg_type(), MessageType::MsgAppend | MessageType::MsgHeartbeat | MessageType::MsgTimeoutNow)
+        matches!(
+            self.message.get_msg_type(),
+            MessageType::MsgAppend | MessageType::MsgHeartbeat | MessageType::MsgTimeoutNow
+        )
     }
 
     /// The message itself, for tests.
     #[must_use]
     pub fn as_raft(&self) -> &Message {
-        &self.0
+        &self.message
     }
 
     pub(crate) fn into_raft(self) -> Message {
-        self.0
+        self.message
     }
 
     /// Wraps what the library put out itself.

@@ -48,6 +48,12 @@ pub struct Replica {
     ready_queue: ReadyQueue,
     reads: Reads,
     handover: Handover,
+    /// Whether this replica is about to stop, and wants no office.
+    stands_aside: bool,
+    /// For how many ticks no leader is known.
+    leaderless_ticks: u64,
+    /// Whether this node's disk is nearly full.
+    is_short_of_room: bool,
     /// The term that is persisted here.
     durable_term: u64,
     /// What was last put out, or is known from the start.
@@ -130,6 +136,9 @@ impl Replica {
             ready_queue: ReadyQueue::default(),
             reads: Reads::default(),
             handover: Handover::default(),
+            stands_aside: false,
+            leaderless_ticks: 0,
+            is_short_of_room: false,
             durable_term: hard_state.term,
             office: Office { leader: None, epoch: Epoch::new(hard_state.term), is_leader: false },
             delivered: applied,
@@ -149,6 +158,9 @@ impl Replica {
         self.tick += 1;
         self.raw.tick();
         self.give_way_if_the_disk_hangs();
+        let is_leaderless = self.raw.raft.leader_id == raft::INVALID_ID;
+        self.leaderless_ticks = if is_leaderless { self.leaderless_ticks + 1 } else { 0 };
+        self.decline_office();
         self.after_input();
     }
 
@@ -158,7 +170,7 @@ impl Replica {
     /// # Panics
     /// When a peer proves that this replica has forgotten what it promised: it must not go on (failure rule 4).
     pub fn handle_message(&mut self, message: PeerMessage) -> bool {
-        let is_a_leaders = message.is_a_leaders();
+        let (is_a_leaders, is_short_of_room) = (message.is_a_leaders(), message.is_short_of_room());
         let message = message.into_raft();
         if message.to != self.id() || message.from == self.id() || !self.voters.contains(&message.from) {
             return false;
@@ -172,10 +184,20 @@ impl Replica {
             && message.term == self.raw.raft.term
             && !message.reject;
         self.handover.heard(message.from, self.tick, acknowledges);
+        self.handover.note_room(message.from, is_short_of_room);
+        if self.stands_aside && message.get_msg_type() == MessageType::MsgTimeoutNow {
+            // Whoever offers its office keeps it, and offers it to somebody else.
+            return is_of_the_leader;
+        }
         // The errors are those of messages that no longer fit; the sender will try again if it matters.
         let _ = self.raw.step(message);
         self.after_input();
         is_of_the_leader
+    }
+
+    /// The disk of this node is nearly full, or is so no longer: the others are told with every message.
+    pub fn handle_room(&mut self, is_short_of_room: bool) {
+        self.is_short_of_room = is_short_of_room;
     }
 
     /// Everything up to this append is durable.

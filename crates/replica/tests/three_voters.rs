@@ -111,3 +111,26 @@ fn rule_2_a_leader_stays_while_its_majority_hangs_too() {
     cluster.run_for(1000);
     assert!(cluster.acknowledged > acknowledged, "nothing was lost and all goes on");
 }
+
+#[test]
+fn p12_who_stands_aside_hands_over_and_is_not_elected_again_but_votes() {
+    let mut cluster = Cluster::new(Options { faults_ms: 0, ..options(5) });
+    cluster.run_for(2000);
+    let leaving = cluster.leader().unwrap();
+    cluster.nodes[leaving].stand_aside();
+    cluster.run_for(500);
+    let second = cluster.leader().unwrap();
+    assert_ne!(second, leaving, "the office is handed over");
+    // Each of the others is cut off in turn: only with the vote of the one that is leaving is the last of them elected, whatever
+    // place has the shortest time-out. If only the one that is leaving has all that is committed, it leads until the last has too.
+    for lost in [second, 3 - leaving - second, second] {
+        cluster.cut_off(Some(lost));
+        cluster.run_for(4000);
+        assert_eq!(cluster.leader(), Some(3 - leaving - lost));
+        cluster.cut_off(None);
+        cluster.run_for(500);
+    }
+    let acknowledged = cluster.acknowledged;
+    cluster.run_for(500);
+    assert!(cluster.acknowledged > acknowledged);
+}

@@ -12,16 +12,20 @@ use rustix::time::{ClockId, clock_gettime};
 pub(crate) struct NodeClock;
 
 impl NodeClock {
-    /// Both clocks now.
+    /// The clock that nobody sets, for who needs no other: each costs a look at the machine's.
     ///
     /// # Source
     /// clock_gettime(2): CLOCK_BOOTTIME counts on through suspends and is not set by anybody.
-    pub(crate) fn now(self) -> Now {
+    pub(crate) fn monotonic(self) -> MonotonicTime {
         let boot = clock_gettime(ClockId::Boottime);
-        let boot_ms = boot.tv_sec as u64 * 1000 + boot.tv_nsec as u64 / 1_000_000;
+        MonotonicTime::new(boot.tv_sec as u64 * 1000 + boot.tv_nsec as u64 / 1_000_000)
+    }
+
+    /// Both clocks now.
+    pub(crate) fn now(self) -> Now {
         let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let wall_ms = u64::try_from(wall.as_millis()).unwrap_or(u64::MAX);
-        Now { monotonic: MonotonicTime::new(boot_ms), wall: WallTime::new(wall_ms) }
+        Now { monotonic: self.monotonic(), wall: WallTime::new(wall_ms) }
     }
 }
 

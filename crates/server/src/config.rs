@@ -6,6 +6,7 @@
 mod addresses;
 mod file;
 mod keys;
+mod peers;
 mod tls;
 mod value;
 
@@ -21,6 +22,7 @@ use crate::web_socket::Origins;
 
 pub use crate::connection::deadlines::Timeouts;
 pub use keys::{KEYS, Key, Kind, Status};
+pub use peers::{Cluster, PeerAddress};
 pub use tls::TlsFiles;
 pub use value::Value;
 
@@ -29,6 +31,8 @@ pub use value::Value;
 pub struct Config {
     /// The node's id.
     pub node_id: NodeId,
+    /// The cluster that it belongs to, if it is not alone.
+    pub cluster: Option<Cluster>,
     /// Where it takes clients of the wire protocol. Port 0 takes a free one.
     pub listen_client: SocketAddr,
     /// Where it takes clients over WebSocket, if it does. Port 0 takes a free one.
@@ -305,8 +309,12 @@ impl Settings {
             |name: &'static str| addresses::check(name, value(name).address(), find(name).is_some(), has_credentials);
         let listen_ws = value("listen_ws").optional_address();
         let listen_ws = listen_ws.map(|at| addresses::check("listen_ws", at, true, has_credentials)).transpose()?;
+        let node_id = NodeId::new(u16::try_from(value("node_id").number()).expect("its range ends at 16 bits"));
+        let source = |name| find(name).map_or(Source::Default, |(_, _, source)| source.clone());
+        let peers = (value("peers").peers(), source("peers"));
         let config = Config {
-            node_id: NodeId::new(u16::try_from(value("node_id").number()).expect("its range ends at 16 bits")),
+            node_id,
+            cluster: peers::check(node_id, peers, value("listen_peer").address(), value("peer_secret").secret())?,
             listen_client: address("listen_client")?,
             listen_ws,
             ws_origins: value("ws_origins").origins(),

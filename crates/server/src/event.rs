@@ -6,9 +6,10 @@ use mortarmq_node::{
     Act, CatchUpDone, Delivery, DiskState, Failure, Gauges, Query, QueryReply, ReadResult, Reply, Request, Unsent,
 };
 use mortarmq_types::{ConnectionId, Position};
-use tokio::sync::oneshot;
+use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
 use crate::outlet::Outlet;
+use crate::peers::Word;
 
 /// One input of the shard's loop.
 pub(crate) enum Event {
@@ -30,6 +31,8 @@ pub(crate) enum Event {
     Act { act: Act, answer: oneshot::Sender<QueryReply> },
     /// What the node holds, for metrics.
     Gauges { answer: oneshot::Sender<Gauges> },
+    /// What another node says; its place is free when it was heard.
+    Peer { word: Box<Word>, place: OwnedSemaphorePermit },
     /// A batch is durable; how long that took.
     JournalWritten { ready_number: u64, took: Duration },
     /// Segment work is done.
@@ -44,6 +47,8 @@ pub(crate) enum Event {
     Disk { state: DiskState },
     /// A read is done.
     ReadDone { ticket: u64, result: ReadResult },
+    /// The node is about to stop, and lets go of its clients from now on: another may lead.
+    StandAside,
     /// Everything that waits is to be finished, then the loop ends.
     Stop,
 }
@@ -86,6 +91,8 @@ impl Event {
             | Self::Query { .. }
             | Self::Act { .. }
             | Self::Gauges { .. }
+            | Self::Peer { .. }
+            | Self::StandAside
             | Self::JournalWritten { .. }
             | Self::CheckpointWritten { .. }
             | Self::CheckpointPutOff { .. }

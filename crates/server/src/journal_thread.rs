@@ -17,6 +17,7 @@ use mortarmq_storage::{JournalBatch, JournalEntry};
 use crate::event::Event;
 use crate::inbox::EventSender;
 use crate::metrics::Metrics;
+use crate::peers::Promise;
 use crate::room::{self, FULL_PAUSE};
 use crate::shared::Status;
 use crate::threads::{end_after_disk_failure, spawn};
@@ -36,6 +37,8 @@ pub(crate) struct JournalWriter {
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) room: Arc<Room>,
     pub(crate) status: Arc<Status>,
+    /// Kept until the first batch is durable, on a node whose folder holds no more than that.
+    pub(crate) promise: Option<Promise>,
 }
 
 /// Starts the journal writer. It ends when its channel is closed.
@@ -78,6 +81,9 @@ impl JournalWriter {
                     let (bytes, commands) = size(batch);
                     let took = begun.elapsed();
                     self.metrics.count_journal_write(took, bytes, commands);
+                    if let Some(Err(error)) = self.promise.take().map(Promise::fulfil) {
+                        end_after_disk_failure("the identity of the data", &error);
+                    }
                     return Some(took);
                 }
                 Ok(Some(full)) => full,
@@ -167,6 +173,7 @@ mod tests {
             metrics: Arc::new(Metrics::new()),
             room: Arc::clone(&room),
             status: Arc::clone(&status),
+            promise: None,
         };
         let (jobs, thread) = start(writer).expect("a thread");
         Bench { disk, status, room, jobs, thread, events, sent: 0 }

@@ -64,8 +64,8 @@ fn divide(limit: u64, max_connections: u32, client_listeners: u32) -> Option<Pla
     Some(Places { clients, admins: max_connections.min(room - clients * client_listeners) })
 }
 
-/// Storage keeps at most 256 segment files open; journal, sockets that listen or are turned away, and scrapes of
-/// folders come on top.
+/// Storage keeps at most 256 segment files open, and 64 removed ones until their room is given back; journal, sockets that
+/// listen or are turned away, and scrapes of folders come on top.
 const RESERVED: u64 = 448;
 const LIMIT_MIN: u64 = 512;
 /// Of so many places one is kept for the admin listener.

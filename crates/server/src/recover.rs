@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use mortarmq_node::drive::{self, DriveOptions, RecoverError, RecoverStage, RecoverWatch, RecoveredNode, Room};
-use mortarmq_node::{Node, NodeConfig, Now};
+use mortarmq_node::{Node, NodeConfig, Now, Peer};
 use mortarmq_storage::{Disk, Identity, JournalOptions, SegmentOptions, TornTail};
-use mortarmq_types::ShardId;
+use mortarmq_types::{NodeId, ShardId};
 
 use crate::clock::{NodeClock, boot_id};
 use crate::config::Config;
@@ -117,6 +117,10 @@ fn node_config(config: &Config, identity: &Identity) -> Result<NodeConfig, Start
     let incarnation = getrandom::u64().map_err(|error| StartError::Random(error.to_string()))?;
     let mut node = NodeConfig::new(config.node_id, boot_id, incarnation);
     node.data_incarnation = identity.incarnation;
+    let peers = config.cluster.iter().flat_map(|cluster| &cluster.peers);
+    node.peers = peers
+        .map(|peer| Peer { node_id: NodeId::new(peer.id), data_incarnation: Identity::FIRST_INCARNATION })
+        .collect();
     node.max_pending_bytes = config.max_pending_bytes;
     node.publish_timeout_ms = config.publish_timeout_ms;
     node.checkpoint_after_bytes = config.snapshot_journal_bytes;

@@ -102,8 +102,13 @@ mod tests {
     #[test]
     fn p11_the_scrub_counts_what_it_finds_and_stops_when_it_is_told_to() {
         let (disk, metrics) = (Arc::new(MemoryDisk::new()), Arc::new(Metrics::new()));
-        let identity =
-            Identity { cluster_id: [7; 16], node_id: NodeId::ZERO, incarnation: 1, peers: vec![NodeId::ZERO] };
+        let identity = Identity {
+            cluster_id: [7; 16],
+            node_id: NodeId::ZERO,
+            incarnation: 1,
+            peers: vec![NodeId::ZERO],
+            is_promise: false,
+        };
         identity.write(&*disk, Path::new("/data")).expect("an empty disk");
         let file = disk.open(Path::new("/data/identity")).expect("just written");
         file.write_all_at(&[0xFF], 9).expect("no crash");

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use mortarmq_node::drive::{self, ForeignData, JournalKeeper, RecoverError, RecoveredNode, Room, STEP_BYTES};
 use mortarmq_storage::Recovered as Found;
-use mortarmq_storage::{DirectoryLock, Disk, LockError, RealDisk};
+use mortarmq_storage::{DirectoryLock, Disk, Identity, LockError, RealDisk};
 use mortarmq_transport::{Acceptor, FileFault};
 use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
@@ -20,7 +20,7 @@ use tokio::sync::{Semaphore, mpsc, watch};
 use crate::admin::{self, AdminHandle};
 use crate::admin_listener::{AdminListener, Patient, give_time};
 use crate::config::{Config, TlsFiles};
-use crate::connection::session::Identity;
+use crate::connection::session::Identity as ShownIdentity;
 use crate::courier::{Round, courier};
 use crate::event::Event;
 use crate::inbox::{EventSender, inbox};
@@ -28,7 +28,8 @@ use crate::journal_thread::JournalWriter;
 use crate::listener::ClientListener;
 use crate::metrics::Metrics;
 use crate::open_files::{Places, TooFewFiles, places};
-use crate::recover::{Recovered, RecoverySummary, recover};
+use crate::peers::{AssemblyError, Entry, PeerLinks};
+use crate::recover::{Recovered, RecoverySummary, messages, recover};
 use crate::shard_loop::{Channels, ShardLoop};
 use crate::shared::{Shared, Status};
 use crate::{journal_thread, read_pool, room, scrub_thread, segment_thread, threads};
@@ -46,6 +47,8 @@ pub struct Addresses {
     pub ws: Option<SocketAddr>,
     /// Metrics, health and the operator routes.
     pub admin: SocketAddr,
+    /// The other nodes of the cluster, if there are any.
+    pub peer: Option<SocketAddr>,
 }
 
 /// A node that serves. Dropping it stops it.
@@ -100,6 +103,9 @@ pub enum StartError {
     /// The data is not this node's, or it cannot be told whose it is.
     #[error("the data cannot be used by this node")]
     ForeignData(#[source] ForeignData),
+    /// The node is none of its cluster.
+    #[error("this node cannot be one of its cluster")]
+    Assembly(#[source] AssemblyError),
     /// The data cannot be made a node of.
     #[error(transparent)]
     Recover(RecoverError),
@@ -150,9 +156,10 @@ impl Server {
         let (metrics, status) = (Arc::new(Metrics::new()), Arc::new(Status::new()));
         let (events, inbox) = inbox();
         let disk: Arc<dyn Disk> = Arc::new(RealDisk);
+        let (courier, round) = courier();
+        let runtime = runtime(round).map_err(StartError::Thread)?;
         // First whose folder it is, so that nothing of another node's is touched. Only a new one is written to by that.
-        let identity = drive::claim(&*disk, &config.data_dir, config.node_id, new_cluster);
-        let identity = identity.map_err(StartError::ForeignData)?;
+        let (identity, entry) = identity(&config, &*disk, &runtime)?;
         let room = room(&config, &disk, &events)?;
         let Recovered { drive, begun } = recover(&config, &identity, &disk, &room)?;
         let RecoveredNode { node, journal, segments, unwritten, is_new, found: Found { torn, .. }, .. } = drive;
@@ -167,6 +174,7 @@ impl Server {
             metrics: Arc::clone(&metrics),
             room: Arc::clone(&room),
             status: Arc::clone(&status),
+            promise: entry.as_ref().and_then(|entry| entry.promise(&disk, &config.data_dir, identity)),
         };
         let (journal, thread) = journal_thread::start(journal).map_err(StartError::Thread)?;
         threads.push(thread);
@@ -182,16 +190,22 @@ impl Server {
         let watched = Arc::clone(&room);
         let thread = threads::spawn("disk", move || room::watch(&watched, &watch_ended)).map_err(StartError::Thread)?;
         threads.push(thread);
-        let ((ready, is_ready), (courier, round)) = (std_mpsc::sync_channel(1), courier());
-        let channels = Channels { events: inbox, journal, segments, reads, courier, ready };
+        let (ready, is_ready) = std_mpsc::sync_channel(1);
+        let peers = entry.as_ref().map_or_else(PeerLinks::none, |entry| entry.links(&runtime));
+        let found = messages(&node);
+        let channels = Channels { events: inbox, journal, segments, reads, courier, peers, ready };
         let shard_loop = ShardLoop::new(node, channels, Arc::clone(&status));
         // In front: the others end when its ends of their channels are gone.
         threads.insert(0, threads::spawn("shard-0", move || shard_loop.run()).map_err(StartError::Thread)?);
+        if let Some(entry) = &entry {
+            entry.open(events.clone());
+        }
         let shared = Arc::new(Shared::new(events, &config, metrics, status));
         let ((stop, stopping), (alive, all_closed)) = (watch::channel(false), mpsc::channel(1));
-        let runtime = runtime(round).map_err(StartError::Thread)?;
         let process = Process { runtime, stop, all_closed, shared, room, watch_disk, scrub, threads, _lock: lock };
-        let listening = match is_ready.recv_timeout(READY_TIME) {
+        // One of several serves when there is a leader, and says so by itself.
+        let counted = if entry.is_some() { Ok(found) } else { is_ready.recv_timeout(READY_TIME) };
+        let listening = match counted {
             Ok(messages) => {
                 let recovery = RecoverySummary { is_new, messages, seconds: begun.elapsed().as_secs_f64(), torn };
                 process.listen(&config, acceptor, places, &stopping, alive).map(|addresses| (addresses, recovery))
@@ -199,7 +213,10 @@ impl Server {
             Err(_) => Err(not_ready(&config, &process.room)),
         };
         match listening {
-            Ok((addresses, recovery)) => Ok(Running { addresses, recovery, process: Some(process), tls }),
+            Ok((mut addresses, recovery)) => {
+                addresses.peer = entry.map(|entry| entry.address);
+                Ok(Running { addresses, recovery, process: Some(process), tls })
+            }
             Err(error) => {
                 process.end();
                 Err(error)
@@ -269,7 +286,7 @@ impl Process {
     ) -> Result<Addresses, StartError> {
         let (listener, client) = self.bind("listen_client", config.listen_client)?;
         let (admin_listener, admin) = self.bind("listen_admin", config.listen_admin)?;
-        let identity = Identity {
+        let identity = ShownIdentity {
             node_id: config.node_id,
             client_address: client,
             poll_max_wait_ms: u16::try_from(config.poll_max_wait_ms).unwrap_or(u16::MAX),
@@ -319,7 +336,7 @@ impl Process {
                 tracing::error!(%error, "the admin listener ended");
             }
         });
-        Ok(Addresses { client, ws, admin })
+        Ok(Addresses { client, ws, admin, peer: None })
     }
 
     fn bind(&self, key: &'static str, address: SocketAddr) -> Result<(TcpListener, SocketAddr), StartError> {
@@ -332,6 +349,7 @@ impl Process {
     /// Ends everything in order: connections, loop, storage threads, runtime; the lock goes last.
     fn end(self) {
         let Self { runtime, stop, mut all_closed, shared, room: _, watch_disk, scrub, threads, _lock } = self;
+        shared.send(Event::StandAside);
         stop.send_replace(true);
         let closed = runtime.block_on(async {
             // Nobody ever sends; the channel ends with the last connection.
@@ -357,6 +375,17 @@ fn not_ready(config: &Config, room: &Room) -> StartError {
     // The journal waits for room: the leader's first batch cannot be written.
     let is_full = room.is_full();
     if is_full { StartError::NoRoom { path: config.data_dir.clone(), bytes: STEP_BYTES } } else { StartError::NotReady }
+}
+
+/// Whose data the folder has, and of several nodes the way to the others.
+fn identity(config: &Config, disk: &dyn Disk, runtime: &Runtime) -> Result<(Identity, Option<Entry>), StartError> {
+    let Some(cluster) = &config.cluster else {
+        let identity = drive::claim(disk, &config.data_dir, config.node_id, new_cluster);
+        return Ok((identity.map_err(StartError::ForeignData)?, None));
+    };
+    let mut entry = Entry::begin(runtime, config.node_id, cluster)?;
+    let identity = runtime.block_on(entry.identity(disk, &config.data_dir)).map_err(StartError::Assembly)?;
+    Ok((identity, Some(entry)))
 }
 
 /// The id of a cluster that begins here.

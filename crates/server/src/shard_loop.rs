@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use mortarmq_node::drive::{SlowReader, Turns};
 use mortarmq_node::{Node, Now, Output, QueryReply};
-use mortarmq_types::ConnectionId;
+use mortarmq_types::{ConnectionId, Epoch, NodeId};
 use tokio::sync::oneshot;
 
 use crate::clock::NodeClock;
@@ -18,6 +18,7 @@ use crate::event::{Event, ToConnection};
 use crate::inbox::{Inbox, Sleep};
 use crate::journal_thread::JournalJob;
 use crate::outlet::Outlet;
+use crate::peers::{PeerLinks, Word};
 use crate::read_pool::ReadTask;
 use crate::recover::messages;
 use crate::segment_thread::SegmentJob;
@@ -30,6 +31,7 @@ pub(crate) struct Channels {
     pub(crate) segments: Sender<SegmentJob>,
     pub(crate) reads: Sender<ReadTask>,
     pub(crate) courier: Courier,
+    pub(crate) peers: PeerLinks,
     /// Told once, when the node serves: how many messages there are. Only then is the end of the log applied.
     pub(crate) ready: SyncSender<u64>,
 }
@@ -98,6 +100,15 @@ impl ShardLoop {
         !self.turns.is_stopped(&self.node, now)
     }
 
+    fn tell_role(&self, is_leader: bool, leader: Option<NodeId>, epoch: Epoch) {
+        match leader {
+            _ if !self.channels.peers.is_any() => tracing::debug!(is_leader, "the node's role"),
+            _ if is_leader => tracing::info!(%epoch, "this node leads"),
+            Some(leader) => tracing::info!(%leader, %epoch, "another node leads"),
+            None => tracing::warn!(%epoch, "no leader is known; nothing is taken until there is one"),
+        }
+    }
+
     /// Says which initial values of the configuration are not the cluster's: it has its own by now.
     fn tell_initial_values(&self) {
         for (key, configured, used) in self.node.initial_differences() {
@@ -126,6 +137,14 @@ impl ShardLoop {
     fn handle(&mut self, now: Now, event: Event) {
         match event {
             Event::Requests { connection, requests } => self.node.handle_requests(now, connection, requests),
+            Event::Peer { word, place } => {
+                match *word {
+                    Word::Log(message) => self.node.handle_peer(now, message),
+                    Word::CatchUp(message) => self.node.handle_catch_up(now, *message),
+                    Word::Forward(message) => self.node.handle_forward(now, message),
+                }
+                drop(place);
+            }
             Event::JournalWritten { ready_number, took } => {
                 self.turns.journal_written(&mut self.node, now, self.begun.elapsed(), took, ready_number);
             }
@@ -164,6 +183,8 @@ impl ShardLoop {
                 // Whoever asked may have gone.
                 let _ = answer.send(self.node.gauges());
             }
+            Event::StandAside if self.channels.peers.is_any() => self.node.handle_stand_aside(now),
+            Event::StandAside => {}
             Event::Stop => self.turns.stop(&mut self.node, now),
         }
     }
@@ -221,9 +242,10 @@ impl ShardLoop {
                 Output::GroupExpired { topic, group, dropped } => {
                     tracing::info!(topic, group, dropped, "group deleted: nobody used it for its expire_idle_ms");
                 }
-                // A node that is alone has nobody to send to.
-                Output::SendPeer { .. } | Output::SendCatchUp { .. } => {}
-                Output::Role { is_leader, .. } => tracing::debug!(is_leader, "the node's role"),
+                Output::SendPeer { to, message } => self.channels.peers.send(to, Word::Log(message)),
+                Output::SendCatchUp { to, message } => self.channels.peers.send(to, Word::CatchUp(message)),
+                Output::SendForward { to, message } => self.channels.peers.send(to, Word::Forward(message)),
+                Output::Role { is_leader, leader, epoch } => self.tell_role(is_leader, leader, epoch),
             }
         }
     }
@@ -280,6 +302,7 @@ mod tests {
     use crate::inbox::{EventSender, Sleep, inbox};
     use crate::journal_thread::JournalJob;
     use crate::outlet::{Inlet, Piles, outlet};
+    use crate::peers::PeerLinks;
     use crate::read_pool::ReadTask;
     use crate::segment_thread::SegmentJob;
     use crate::shared::Status;
@@ -311,7 +334,8 @@ mod tests {
             let ((events, inbox), (journal, written)) = (inbox(), channel());
             let ((segments, worked), (reads, read)) = (channel(), channel());
             let ((courier, round), (ready, is_ready)) = (courier(), sync_channel(1));
-            let channels = Channels { events: inbox, journal, segments, reads, courier, ready };
+            let peers = PeerLinks::none();
+            let channels = Channels { events: inbox, journal, segments, reads, courier, peers, ready };
             let (outlet, inlet) = outlet(&Arc::new(Piles::new(usize::MAX)));
             events.send(Event::Connected { connection: CONNECTION, outlet });
             let shard_loop = ShardLoop::new(node, channels, Arc::new(Status::new()));

@@ -190,6 +190,8 @@ pub enum Deed {
     Leave {
         /// The consumer.
         consumer: u64,
+        /// Whether it joins in the same breath, before it is told that it has left.
+        is_back_at_once: bool,
     },
     /// A consumer reads nothing for a while.
     Stall {

@@ -116,7 +116,7 @@ fn step(words: &[&str]) -> Result<Step, String> {
         "reset-producer" => Deed::ResetProducer { producer: fields.take("producer"), end: fields.end_of_link() },
         "reset-consumer" => Deed::ResetConsumer { consumer: fields.take("consumer"), end: fields.end_of_link() },
         "die" => Deed::Die { consumer: fields.take("consumer") },
-        "leave" => Deed::Leave { consumer: fields.take("consumer") },
+        "leave" => Deed::Leave { consumer: fields.take("consumer"), is_back_at_once: fields.take("at_once") != 0 },
         "stall" => Deed::Stall { consumer: fields.take("consumer"), ms: fields.take("ms") },
         "scrape" => Deed::Scrape,
         "redrive" => Deed::Redrive { topic: fields.take("topic"), count: fields.take("count") },
@@ -148,7 +148,9 @@ fn deed_fields(deed: Deed) -> (&'static str, Vec<(&'static str, u64)>) {
         Deed::ResetProducer { producer, end } => ("reset-producer", vec![("producer", producer), end_field(end)]),
         Deed::ResetConsumer { consumer, end } => ("reset-consumer", vec![("consumer", consumer), end_field(end)]),
         Deed::Die { consumer } => ("die", vec![("consumer", consumer)]),
-        Deed::Leave { consumer } => ("leave", vec![("consumer", consumer)]),
+        Deed::Leave { consumer, is_back_at_once } => {
+            ("leave", vec![("consumer", consumer), ("at_once", u64::from(is_back_at_once))])
+        }
         Deed::Stall { consumer, ms } => ("stall", vec![("consumer", consumer), ("ms", ms)]),
         Deed::Scrape => ("scrape", vec![]),
         Deed::Redrive { topic, count } => ("redrive", vec![("topic", topic), ("count", count)]),

@@ -1,7 +1,7 @@
 //! Shrinking: a plan that breaks a promise is made as small as it stays broken in the same way.
 
 use crate::judge::{Keep, play};
-use crate::plan::{Anchor, Plan};
+use crate::plan::{Anchor, Plan, Settings};
 
 /// What a shrinking came to.
 #[derive(Debug)]
@@ -90,18 +90,14 @@ impl Shrinker {
         }
     }
 
+    /// Takes settings back to what is usual, and counts to what is little.
     fn lower_settings(&mut self) {
+        let usual = Settings::default().rows();
         for (name, value) in self.plan.settings.rows() {
-            if name == "seed" {
-                continue;
-            }
-            let lower: &[u64] = if name.ends_with("_permille") || name.ends_with("_ppm") { &[0] } else { &[1, 2] };
-            for lower in lower.iter().filter(|lower| **lower < value) {
+            let usual = usual.iter().find(|(known, _)| *known == name).map_or(0, |(_, value)| *value);
+            for simpler in simpler(name, value, usual) {
                 let mut plan = self.plan.clone();
-                if (COUNTS.contains(&name) || name.ends_with("_permille") || name.ends_with("_ppm"))
-                    && plan.settings.set(name, *lower)
-                    && self.takes(plan)
-                {
+                if plan.settings.set(name, simpler) && self.takes(plan) {
                     break;
                 }
             }
@@ -136,5 +132,41 @@ fn kind_of(failure: &str) -> String {
     words.chars().take(60).collect()
 }
 
+/// What is tried in place of a setting's value, the simplest first.
+fn simpler(name: &str, value: u64, usual: u64) -> Vec<u64> {
+    let is_share = name.ends_with("_permille") || name.ends_with("_ppm");
+    match name {
+        // Of another seed everything is another; the time of work is made shorter by itself.
+        "seed" | "work_ms" => Vec::new(),
+        _ if COUNTS.contains(&name) => (1..value.min(4)).collect(),
+        _ if is_share && value > 0 => vec![0],
+        // What is usual is no line in a schedule.
+        _ if !is_share && value != usual => vec![usual],
+        _ => Vec::new(),
+    }
+}
+
 /// Settings that say how many of something there are.
-const COUNTS: &[&str] = &["topics", "partitions", "groups", "consumers", "producers"];
+const COUNTS: &[&str] = &["nodes", "topics", "partitions", "groups", "consumers", "producers"];
+
+#[cfg(test)]
+mod tests {
+    use super::simpler;
+    use crate::plan::Settings;
+
+    #[test]
+    fn every_setting_but_the_seed_has_something_simpler() {
+        let usual = Settings::default();
+        for (name, value) in usual.rows() {
+            let tried = simpler(name, value + 1, value);
+            match name {
+                "seed" | "work_ms" => assert!(tried.is_empty()),
+                _ => assert!(!tried.is_empty() && !tried.contains(&(value + 1)), "{name}: {tried:?}"),
+            }
+        }
+        assert_eq!(simpler("operations", 2000, 0), [0]);
+        assert_eq!(simpler("nodes", 3, 1), [1, 2]);
+        assert_eq!(simpler("partitions", 1, 3), [0; 0]);
+        assert_eq!(simpler("nack_permille", 0, 80), [0; 0]);
+    }
+}

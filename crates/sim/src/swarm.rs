@@ -73,8 +73,14 @@ fn draw_more(settings: &mut Settings, steps: &mut Vec<Step>) {
     settings.scrape_at_start = *chance.pick(&[0, 1]);
     let consumers = settings.topics * settings.groups * settings.consumers;
     for _ in 0..*chance.pick(&[0, 0, 10]) {
-        let what = Deed::Leave { consumer: chance.below(consumers) };
+        let what = Deed::Leave { consumer: chance.below(consumers), is_back_at_once: false };
         steps.push(Step { at_us: chance.between(100_000, settings.work_ms * 1000), what });
+    }
+    let mut chance = Random::of(settings.seed, 43);
+    for step in steps {
+        if let Deed::Leave { is_back_at_once, .. } = &mut step.what {
+            *is_back_at_once = chance.one_in(2);
+        }
     }
 }
 
@@ -109,7 +115,7 @@ fn steps(settings: &Settings, chance: &mut Random) -> Vec<Step> {
             0..2 => Deed::ResetProducer { producer, end: link_end(chance) },
             2..5 => Deed::ResetConsumer { consumer, end: link_end(chance) },
             5 => Deed::Die { consumer },
-            6 => Deed::Leave { consumer },
+            6 => Deed::Leave { consumer, is_back_at_once: false },
             7..9 => Deed::Stall { consumer, ms: chance.between(500, 8000) },
             _ => Deed::Repeat { producer },
         };

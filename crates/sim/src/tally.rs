@@ -21,11 +21,14 @@ pub struct Tally {
     pub operations: u64,
     /// Lives of several nodes.
     pub clusters: u64,
-    /// How long it took from the loss of a leader, with a majority up and connected, to the next confirmed publish.
+    /// How long it took from the loss of a leader to the next confirmed publish, while a majority without it was up and connected
+    /// by links that carry what they are given.
     ///
     /// # Units
     /// Milliseconds of the world.
     pub failovers_ms: Vec<u64>,
+    /// The same where one message in ten is lost.
+    pub lossy_failovers_ms: Vec<u64>,
     /// Looks at every invariant.
     pub checks: u64,
 }
@@ -71,6 +74,7 @@ impl Tally {
         self.checks += other.checks;
         self.clusters += other.clusters;
         self.failovers_ms.extend(&other.failovers_ms);
+        self.lossy_failovers_ms.extend(&other.lossy_failovers_ms);
     }
 
     /// Rare states that so many lives should have met, and did not.
@@ -93,6 +97,7 @@ pub const RARE_STATES_OF_SEVERAL: &[&str] = &[
     "a client heard nothing and went elsewhere",
     "snapshot installed under load",
     "catch-up resumed after a crash",
+    "a request was forwarded",
 ];
 
 /// What many runs must reach together, or they prove little.

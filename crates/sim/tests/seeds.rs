@@ -45,7 +45,7 @@ fn one_seed_always_does_the_same() {
 fn one_seed_does_the_same_in_every_build() {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/digests.txt");
     let digest = |seed: u64| format!("{seed} {:016x}\n", play(&draw(seed), Keep::default()).digest);
-    let found: String = (1..=4).map(digest).collect();
+    let found: String = PINNED.into_iter().map(digest).collect();
     if std::env::var_os("MORTARMQ_RENEW_DIGESTS").is_some() {
         std::fs::write(&file, &found).expect("the source is there");
     }
@@ -58,3 +58,6 @@ fn seeds() -> std::ops::Range<u64> {
     let (first, end) = text.split_once("..").expect("MORTARMQ_SIM_SEEDS is FIRST..END");
     first.parse().expect("a number")..end.parse().expect("a number")
 }
+
+/// Worlds of one, three and five nodes are among them.
+const PINNED: [u64; 5] = [1, 2, 3, 4, 13];

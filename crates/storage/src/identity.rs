@@ -1,6 +1,7 @@
 //! The identity file: which node of which cluster a data directory belongs to (failure rule 4).
 //!
-//! It is `data_dir/identity`, made once before anything else, and never changed. All of it is one header,
+//! It is `data_dir/identity`, made once before anything else. One of several nodes begins with a promise, which its first
+//! durable batch makes an identity; nothing else ever changes. All of it is one header,
 //! little-endian. Magic, version and length keep their places in every version, and the last field is the checksum of
 //! the whole, so that an unknown version is told from damage:
 //!
@@ -10,7 +11,7 @@
 //! | 8 | cluster_id 16 bytes | a folder of another cluster |
 //! | 24 | incarnation u32 | which of the node's folders it is, from 1: a new, empty one is not the old one |
 //! | 28 | node_id u16 | a folder of another node |
-//! | 30 | state u8, zero u8 | 1 identity; 2 is reserved for the promise that a cluster begins with |
+//! | 30 | state u8, zero u8 | 1 identity, 2 promise: a node of a cluster that may have begun, whose journal is rightly empty |
 //! | 32 | peer_count u16, then u16 each | node ids, rising: a folder made with another set of peers |
 //! | end − 4 | crc u32 | CRC32C of all the above |
 
@@ -39,6 +40,9 @@ pub struct Identity {
     pub incarnation: u32,
     /// The node ids of the configuration that it was made with, rising.
     pub peers: Vec<NodeId>,
+    /// Whether the node has only promised to be one of this cluster: nothing was ever durable in this data directory. Without it, a
+    /// directory without a journal is one whose data is gone.
+    pub is_promise: bool,
 }
 
 /// Why an identity could not be read or written.
@@ -154,17 +158,47 @@ impl Identity {
             Some(found) if found != *self => return Err(IdentityError::Another { path }),
             // The process that gave it its name may have died before it synced the directory.
             Some(_) => {}
-            None => {
-                let file = disk.create_new(&aside).map_err(failed("create", &aside))?;
-                file.write_all_at(&self.encode(), 0).map_err(failed("write", &aside))?;
-                file.sync_data().map_err(failed("sync", &aside))?;
-                disk.rename(&aside, &path).map_err(failed("rename", &aside))?;
-            }
+            None => self.put(disk, &aside, &path)?,
         }
         for dir in [Some(data_dir), data_dir.parent()].into_iter().flatten() {
             disk.sync_dir(dir).map_err(failed("sync", dir))?;
         }
         Ok(())
+    }
+
+    /// Makes a promise the identity that it promised; fine if it is that already. To be called when the first batch of the journal is
+    /// durable and before anybody is told so: from then on an empty journal is a loss.
+    ///
+    /// # Durability
+    /// The file under its name, whole: the promise or the identity, whatever happens.
+    /// # Errors
+    /// As [`Identity::write`].
+    /// # Source
+    /// Failure rule 4.
+    pub fn fulfil(&mut self, disk: &dyn Disk, data_dir: &Path) -> Result<(), IdentityError> {
+        let (path, aside) = (data_dir.join(IDENTITY_FILE), data_dir.join(UNFINISHED_FILE));
+        let whole = Self { is_promise: false, ..self.clone() };
+        match Self::read(disk, data_dir)? {
+            Some(found) if found == whole => {}
+            Some(found) if found == *self => {
+                if disk.exists(&aside).map_err(failed("look for", &aside))? {
+                    disk.remove(&aside).map_err(failed("remove", &aside))?;
+                }
+                whole.put(disk, &aside, &path)?;
+            }
+            _ => return Err(IdentityError::Another { path }),
+        }
+        disk.sync_dir(data_dir).map_err(failed("sync", data_dir))?;
+        *self = whole;
+        Ok(())
+    }
+
+    /// Writes it aside, and gives it its name.
+    fn put(&self, disk: &dyn Disk, aside: &Path, path: &Path) -> Result<(), IdentityError> {
+        let file = disk.create_new(aside).map_err(failed("create", aside))?;
+        file.write_all_at(&self.encode(), 0).map_err(failed("write", aside))?;
+        file.sync_data().map_err(failed("sync", aside))?;
+        disk.rename(aside, path).map_err(failed("rename", aside))
     }
 
     fn check(&self) -> Result<(), &'static str> {
@@ -189,7 +223,7 @@ impl Identity {
         bytes.put_slice(&self.cluster_id);
         bytes.put_u32_le(self.incarnation);
         bytes.put_u16_le(self.node_id.get());
-        bytes.put_u8(STATE_IDENTITY);
+        bytes.put_u8(if self.is_promise { STATE_PROMISE } else { STATE_IDENTITY });
         bytes.put_u8(0);
         bytes.put_u16_le(self.peers.len() as u16);
         for peer in &self.peers {
@@ -226,12 +260,13 @@ fn parse(path: &Path, bytes: &[u8]) -> Result<Identity, IdentityError> {
     let (mut fields, mut cluster_id) = (&fields[8..], [0; 16]);
     fields.copy_to_slice(&mut cluster_id);
     let (incarnation, node_id, state) = (fields.get_u32_le(), NodeId::new(fields.get_u16_le()), fields.get_u8());
-    if state != STATE_IDENTITY {
+    let is_promise = state == STATE_PROMISE;
+    if !is_promise && state != STATE_IDENTITY {
         return Err(rotten(STATE_AT, "its state is none that this version knows"));
     }
     fields.advance(3);
     let peers = fields.chunks_exact(PEER_BYTES).map(|mut peer| NodeId::new(peer.get_u16_le())).collect();
-    let identity = Identity { cluster_id, node_id, incarnation, peers };
+    let identity = Identity { cluster_id, node_id, incarnation, peers, is_promise };
     identity.check().map_err(|what| rotten(0, what))?;
     // The fields that were passed over, and the length against the number of peers.
     if identity.encode() != bytes { Err(rotten(0, "its fields make no sense")) } else { Ok(identity) }
@@ -249,8 +284,8 @@ const UNFINISHED_FILE: &str = "identity.new";
 const MAGIC: &[u8; 4] = b"MMQI";
 /// The version written, and the only one read.
 const VERSION: u16 = 1;
-/// The only state so far. 2 is kept free for the promise of failure rule 4.
 const STATE_IDENTITY: u8 = 1;
+const STATE_PROMISE: u8 = 2;
 const STATE_AT: u64 = 30;
 const PEER_BYTES: usize = 2;
 /// Far more than a cluster has, and the file's length fits its field.

@@ -49,6 +49,8 @@ mutants! {
     TornTailKept = "torn-tail-kept";
     /// A damaged batch at the end of the journal is taken for one that was never confirmed, and cut (failure rule 3).
     RottenCutAsTorn = "rotten-cut-as-torn";
+    /// A torn batch is cut, and nothing says so meanwhile (failure rule 3).
+    CutNotRecorded = "cut-not-recorded";
     /// A checkpoint says that it covers one entry less than its image holds.
     CheckpointIndexApart = "checkpoint-index-apart";
     /// A start leaves the files longer than its checkpoint lists them, and writes at their ends.
@@ -103,6 +105,12 @@ mutants! {
     MembersLostOnFailover = "members-lost-on-failover";
     /// A new leader lets cluster time jump, so that leases end early (P5).
     LeaseShortenedOnFailover = "lease-shortened-on-failover";
+    /// What waited for a read is sent though its lease has ended meanwhile (P5, P8).
+    EndedLeaseSent = "ended-lease-sent";
+    /// A newest journal file that ends within its header is taken for one that a roll-over has not finished (P1).
+    ShortFileForgotten = "short-file-forgotten";
+    /// A start cuts a file to its checkpoint before it knows whether it will refuse that file (P11).
+    CutBeforeRefusal = "cut-before-refusal";
     /// A leader answers a question without asking a majority whether it still leads (P10).
     ReadWithoutIndex = "read-without-index";
     /// A checkpoint that was fetched counts before the files that it lists are synced (failure rule 5).

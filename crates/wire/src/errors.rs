@@ -329,12 +329,12 @@ registry! {
         "repeat with the same producer number: it is stored at most once";
     ReadOnlyDegraded = 0x6002
         [StaysOpen, Refused, RetryHelps, Client] READ_ONLY_DEGRADED:
-        "the shard has no majority and takes no writes; nothing was appended",
-        "try again after recovery";
+        "this node takes nothing now: another one leads, or none does, or it stands still; nothing was appended",
+        "ask the node that the text names, or try again in a moment; if it stays so: runbook RB-1";
     InSyncReplicasNotEnough = 0x6003
         [StaysOpen, Refused, RetryHelps, Client] IN_SYNC_REPLICAS_NOT_ENOUGH:
-        "too few replicas are known to be there; nothing was appended",
-        "try again when an operator has repaired a follower";
+        "the leader hears too few nodes that can confirm what it writes; nothing was appended",
+        "try again in a moment, on another node too; if it stays so, bring a node back: runbook RB-1";
     FollowerLag = 0x6004
         [StaysOpen, Refused, RetryIsVain, Peer] FOLLOWER_LAG:
         "a follower is behind; producers are answered OK and the lag is shown in readyz and metrics",

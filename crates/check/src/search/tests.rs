@@ -38,6 +38,7 @@ fn operations(random: &mut Random) -> Vec<Operation> {
     let publish_span = Span { ret: publish_span.ret.max(publish_span.call), ..publish_span };
     operations.push(Operation::Publish(Publish {
         span: publish_span,
+        stored: publish_span,
         outcome,
         topic: 0,
         key: None,

@@ -3,7 +3,7 @@
 use bytes::{Buf, BytesMut};
 use mortarmq_types::TopicIncarnation;
 use mortarmq_wire::ops::{ErrorAnswer, Message, MetadataOk, OkAnswer, PullOk};
-use mortarmq_wire::{DecodeError, Op, ServerFrame, Split, split_frame};
+use mortarmq_wire::{DecodeError, ErrorCode, Op, ServerFrame, Split, split_frame};
 use tokio::time::Instant;
 
 use super::Engine;
@@ -102,6 +102,7 @@ impl Engine {
         let error = ServerError::from_answer(answer);
         let text = error.to_string();
         let closes = error.closes();
+        let takes_nothing = error.known_code().is_some_and(is_of_another_server);
         match error.request_op {
             Some(Op::Pull) => self.on_pull_error(answer.subscription_id, error, now),
             Some(op) if self.link.sent.front().is_some_and(|sent| sent.op() == op) => {
@@ -110,7 +111,13 @@ impl Engine {
             }
             _ => return Err(text),
         }
+        self.link.takes_nothing |= takes_nothing;
         if closes { Err(text) } else { Ok(()) }
+    }
+
+    /// Whether the connection is to be left for another server: this one takes nothing, and has said so.
+    pub(crate) fn is_to_be_left(&self) -> bool {
+        self.link.takes_nothing
     }
 
     fn on_refused(&mut self, sent: Sent, error: ServerError, now: Instant) {
@@ -195,6 +202,11 @@ impl Engine {
         self.topic_uses().filter(|topic| topic.is_asked_in(topics)).for_each(TopicUse::disconnected);
         self.resolve_at = Some(now + Backoff::new(&self.reconnect).next_wait());
     }
+}
+
+/// Whether a refusal says that this server takes nothing now: another one leads, or it is cut off.
+const fn is_of_another_server(code: ErrorCode) -> bool {
+    matches!(code, ErrorCode::ReadOnlyDegraded | ErrorCode::InSyncReplicasNotEnough)
 }
 
 /// The request that an answer belongs to: the oldest, as answers keep the order.

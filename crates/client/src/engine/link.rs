@@ -14,6 +14,8 @@ pub(crate) struct Link {
     pub(crate) sent: VecDeque<Sent>,
     /// Whether there is a connection.
     pub(crate) is_up: bool,
+    /// Whether the server has said that it takes nothing now and others may: it is left for the next one.
+    pub(crate) takes_nothing: bool,
 }
 
 impl Link {
@@ -22,6 +24,7 @@ impl Link {
         self.out.clear();
         self.sent.clear();
         self.is_up = is_up;
+        self.takes_nothing = false;
     }
 }
 

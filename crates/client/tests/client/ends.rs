@@ -2,6 +2,8 @@
 
 use mortarmq_client::{Client, ClientOptions, ConsumerOptions, Message, Outcome, ProducerOptions};
 
+use mortarmq_wire::ErrorCode;
+
 use crate::fake::{Fake, Fault, Seen};
 use crate::{connect, options, soon};
 
@@ -64,6 +66,33 @@ async fn a_client_goes_on_at_another_server_when_its_own_is_gone() {
     first.stop();
     soon("the other server's answer", client.metadata(&[])).await.unwrap();
     assert!(second.seen().contains(&Seen::Metadata));
+}
+
+#[tokio::test]
+async fn a_server_that_takes_nothing_is_left_for_another_and_nothing_is_stored_twice() {
+    let first = Fake::start_with(&["orders"], |seen| match seen {
+        Seen::Publish { .. } => Fault::Refuse(ErrorCode::ReadOnlyDegraded),
+        _ => Fault::None,
+    });
+    let (first, second) = (first.await, Fake::start(&["orders"]).await);
+    let servers = format!("{},{}", first.address, second.address);
+    let client =
+        Client::connect(ClientOptions { reconnect: options(&first).reconnect, ..ClientOptions::to(&servers) }).await;
+    let client = client.unwrap();
+    let producer = client.producer("orders", ProducerOptions::default()).await.unwrap();
+    let receipts = [producer.send(Message::of(b"a")).await.unwrap(), producer.send(Message::of(b"b")).await.unwrap()];
+    for receipt in receipts {
+        soon("an answer", receipt).await.unwrap();
+    }
+    let stored: Vec<String> = second
+        .seen()
+        .into_iter()
+        .filter_map(|seen| match seen {
+            Seen::Publish { value, .. } => Some(value),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(stored, ["a", "b"]);
 }
 
 #[tokio::test]

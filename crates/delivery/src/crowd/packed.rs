@@ -78,6 +78,10 @@ impl Packed {
 
     /// The lowest message of a key.
     pub(crate) fn first_of(&self, key: KeyHash) -> Option<Seq> {
+        if self.chunks.is_empty() {
+            // Mostly, and asked with every lease: an iterator would allocate.
+            return None;
+        }
         let ((_, base), chunk) = self.chunks.range((key, Seq::ZERO)..=(key, Seq::MAX)).next()?;
         Some(base.plus(u64::from(chunk.items[0].0)))
     }

@@ -5,7 +5,7 @@ use axum::extract::State;
 use mortarmq_node::{Query, QueryAnswer};
 
 use crate::access::Rights;
-use crate::answer::{Answer, ask, json};
+use crate::answer::{Answer, ask};
 use crate::handle::NodeHandle;
 use crate::parameters::Parameters;
 use crate::refusal::Refusal;
@@ -16,10 +16,10 @@ pub(crate) async fn answer<H: NodeHandle>(
     parameters: Parameters,
 ) -> Answer {
     let topic = parameters.text("topic")?;
-    let QueryAnswer::Balance(mut view) = ask(&node, Query::Balance { topic }).await? else {
+    let (mark, QueryAnswer::Balance(mut view)) = ask(&node, Query::Balance { topic }).await? else {
         return Err(Refusal::other_answer());
     };
     view.paths.retain(|path| rights.may_see(&path.topic));
     view.without_group.retain(|topic| rights.may_see(&topic.topic));
-    json(&view)
+    mark.json(&view)
 }

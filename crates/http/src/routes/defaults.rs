@@ -3,13 +3,13 @@
 use axum::extract::State;
 use mortarmq_node::{Query, QueryAnswer};
 
-use crate::answer::{Answer, Changed, ask_with_position, json};
+use crate::answer::{Answer, Changed, ask_with_position};
 use crate::handle::NodeHandle;
 use crate::refusal::Refusal;
 
 pub(crate) async fn answer<H: NodeHandle>(State(node): State<H>) -> Answer {
-    let (position, QueryAnswer::Defaults(view)) = ask_with_position(&node, Query::Defaults).await? else {
+    let (mark, position, QueryAnswer::Defaults(view)) = ask_with_position(&node, Query::Defaults).await? else {
         return Err(Refusal::other_answer());
     };
-    json(&Changed::new(position, view))
+    mark.json(&Changed::new(position, view))
 }

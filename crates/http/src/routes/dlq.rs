@@ -4,12 +4,11 @@
 //! goes on behind the last sequence until an answer holds none.
 
 use axum::extract::State;
-use axum::http::StatusCode;
 use mortarmq_node::views::DeadLetterView;
 use mortarmq_node::{Query, QueryAnswer};
 use serde::Serialize;
 
-use crate::answer::{Answer, ask, json_line};
+use crate::answer::{Answer, ask};
 use crate::handle::NodeHandle;
 use crate::page::{Page, list};
 use crate::parameters::{Parameters, Segments};
@@ -39,11 +38,12 @@ pub(crate) async fn answer<H: NodeHandle>(
     parameters: Parameters,
 ) -> Answer {
     let Page { partition, from, max } = Page::of(&parameters)?;
-    let QueryAnswer::DeadLetters(view) = ask(&node, Query::DeadLetters { topic, partition, from, max }).await? else {
+    let (mark, QueryAnswer::DeadLetters(view)) = ask(&node, Query::DeadLetters { topic, partition, from, max }).await?
+    else {
         return Err(Refusal::other_answer());
     };
     let letters = list("dead_letters", &view.letters, |out, letter| write_letter(out, &view.topic, letter));
-    Ok(json_line(StatusCode::OK, letters))
+    Ok(mark.json_line(letters))
 }
 
 fn write_letter(out: &mut Vec<u8>, topic: &str, letter: &DeadLetterView) {

@@ -3,13 +3,13 @@
 use axum::extract::State;
 use mortarmq_node::{Query, QueryAnswer};
 
-use crate::answer::{Answer, ask, json};
+use crate::answer::{Answer, ask};
 use crate::handle::NodeHandle;
 use crate::refusal::Refusal;
 
 pub(crate) async fn answer<H: NodeHandle>(State(node): State<H>) -> Answer {
-    let QueryAnswer::Leader(view) = ask(&node, Query::Leader).await? else {
+    let (mark, QueryAnswer::Leader(view)) = ask(&node, Query::Leader).await? else {
         return Err(Refusal::other_answer());
     };
-    json(&view)
+    mark.json(&view)
 }

@@ -6,7 +6,7 @@ use axum::http::header::HOST;
 use mortarmq_node::{Query, QueryAnswer};
 use serde::Serialize;
 
-use crate::answer::{Answer, ask, json};
+use crate::answer::{Answer, ask};
 use crate::handle::NodeHandle;
 use crate::parameters::Parameters;
 use crate::refusal::Refusal;
@@ -36,10 +36,10 @@ struct Member {
 
 pub(crate) async fn answer<H: NodeHandle>(State(node): State<H>, headers: HeaderMap, parameters: Parameters) -> Answer {
     let detail = parameters.flag("detail")?;
-    let QueryAnswer::Leader(leader) = ask(&node, Query::Leader).await? else {
+    let (_, QueryAnswer::Leader(leader)) = ask(&node, Query::Leader).await? else {
         return Err(Refusal::other_answer());
     };
-    let QueryAnswer::Topics(topics) = ask(&node, Query::Topics).await? else {
+    let (mark, QueryAnswer::Topics(topics)) = ask(&node, Query::Topics).await? else {
         return Err(Refusal::other_answer());
     };
     let id = node.broker().node_id;
@@ -57,5 +57,5 @@ pub(crate) async fn answer<H: NodeHandle>(State(node): State<H>, headers: Header
         heartbeat_age_seconds: 0,
         status_error: detail.then_some("node_status is not in this version"),
     };
-    json(&Members { members: [member] })
+    mark.json(&Members { members: [member] })
 }

@@ -4,10 +4,9 @@
 //! an answer holds none.
 
 use axum::extract::State;
-use axum::http::StatusCode;
 use mortarmq_node::{Query, QueryAnswer};
 
-use crate::answer::{Answer, ask, json_line};
+use crate::answer::{Answer, ask};
 use crate::handle::NodeHandle;
 use crate::page::{Page, list};
 use crate::parameters::{Parameters, Segments};
@@ -20,9 +19,9 @@ pub(crate) async fn answer<H: NodeHandle>(
     parameters: Parameters,
 ) -> Answer {
     let Page { partition, from, max } = Page::of(&parameters)?;
-    let QueryAnswer::Peek(view) = ask(&node, Query::Peek { topic, partition, from, max }).await? else {
+    let (mark, QueryAnswer::Peek(view)) = ask(&node, Query::Peek { topic, partition, from, max }).await? else {
         return Err(Refusal::other_answer());
     };
     let messages = list("messages", &view.messages, |out, message| write_message(out, &view.topic, message));
-    Ok(json_line(StatusCode::OK, messages))
+    Ok(mark.json_line(messages))
 }

@@ -16,7 +16,7 @@ pub(crate) async fn answer<H: NodeHandle>(
     parameters: Parameters,
 ) -> Answer {
     let topic = parameters.text("topic")?;
-    let QueryAnswer::Stats(mut view) = ask(&node, Query::Stats { topic }).await? else {
+    let (_, QueryAnswer::Stats(mut view)) = ask(&node, Query::Stats { topic }).await? else {
         return Err(Refusal::other_answer());
     };
     view.topics.retain(|topic| rights.may_see(&topic.topic));

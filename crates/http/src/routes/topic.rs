@@ -3,7 +3,7 @@
 use axum::extract::State;
 use mortarmq_node::{ErrorCode, Query, QueryAnswer};
 
-use crate::answer::{Answer, ask, json};
+use crate::answer::{Answer, ask};
 use crate::handle::NodeHandle;
 use crate::parameters::{Parameters, Segments};
 use crate::refusal::Refusal;
@@ -14,7 +14,7 @@ pub(crate) async fn answer<H: NodeHandle>(
     parameters: Parameters,
 ) -> Answer {
     let partition = parameters.number("partition", 0..=u64::from(u16::MAX))?;
-    let QueryAnswer::Topic(mut view) = ask(&node, Query::Topic { name }).await? else {
+    let (mark, QueryAnswer::Topic(mut view)) = ask(&node, Query::Topic { name }).await? else {
         return Err(Refusal::other_answer());
     };
     if let Some(wanted) = partition {
@@ -22,8 +22,8 @@ pub(crate) async fn answer<H: NodeHandle>(
         if view.partition_stats.is_empty() {
             let last = view.summary.partitions.saturating_sub(1);
             let message = format!("invalid partition {wanted}: {} has 0 to {last}", view.summary.name);
-            return Err(Refusal::new(ErrorCode::UnknownPartition, message));
+            return Err(mark.refuse(Refusal::new(ErrorCode::UnknownPartition, message)));
         }
     }
-    json(&view)
+    mark.json(&view)
 }

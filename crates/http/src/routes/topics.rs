@@ -7,7 +7,7 @@ use mortarmq_node::{Query, QueryAnswer};
 use serde::Serialize;
 
 use crate::access::Rights;
-use crate::answer::{Answer, ask, json};
+use crate::answer::{Answer, ask};
 use crate::handle::NodeHandle;
 use crate::parameters::Parameters;
 use crate::refusal::Refusal;
@@ -30,11 +30,11 @@ pub(crate) async fn answer<H: NodeHandle>(
 ) -> Answer {
     let limit = parameters.number("limit", 1..=u64::MAX)?.unwrap_or(LIMIT_DEFAULT).min(LIMIT_MAX);
     let after = parameters.text("page_token")?.unwrap_or_default();
-    let QueryAnswer::Topics(view) = ask(&node, Query::Topics).await? else {
+    let (mark, QueryAnswer::Topics(view)) = ask(&node, Query::Topics).await? else {
         return Err(Refusal::other_answer());
     };
     let limit = usize::try_from(limit).expect("at most LIMIT_MAX");
-    json(&page(view.topics, &after, limit, &rights))
+    mark.json(&page(view.topics, &after, limit, &rights))
 }
 
 fn page(mut topics: Vec<TopicSummary>, after: &str, limit: usize, rights: &Rights) -> Page {

@@ -6,7 +6,7 @@ use mortarmq_node::{Query, QueryAnswer};
 use mortarmq_types::{Partition, Seq};
 use serde::Serialize;
 
-use crate::answer::{Answer, ask_with_position, json};
+use crate::answer::{Answer, ask_with_position};
 use crate::handle::NodeHandle;
 use crate::parameters::{Parameters, Segments};
 use crate::refusal::Refusal;
@@ -32,8 +32,8 @@ pub(crate) async fn answer<H: NodeHandle>(
         partition: Partition::new(u16::try_from(partition).expect("the range ends at 16 bits")),
         seq: Seq::new(sequence),
     };
-    let (position, QueryAnswer::Trace(view)) = ask_with_position(&node, question).await? else {
+    let (mark, position, QueryAnswer::Trace(view)) = ask_with_position(&node, question).await? else {
         return Err(Refusal::other_answer());
     };
-    json(&Life { commit_index: position.commit_index.get(), epoch: position.epoch.get(), view })
+    mark.json(&Life { commit_index: position.commit_index.get(), epoch: position.epoch.get(), view })
 }

@@ -29,6 +29,8 @@ pub(crate) struct FakeNode {
     pub(crate) moved: MovedView,
     /// What `/readyz` and `/healthz` rest on.
     pub(crate) readiness: Readiness,
+    /// Whether it hears no majority.
+    pub(crate) is_stale: bool,
     /// How topic `broken` fails.
     pub(crate) failure: Failure,
     /// Who may do what.
@@ -45,6 +47,7 @@ impl FakeNode {
             acted: Arc::default(),
             moved: MovedView { replayed: 5, dropped: 7, is_partial: false },
             readiness: Readiness { ready: true, ..Readiness::default() },
+            is_stale: false,
             failure: Failure::new(ErrorCode::Internal, "told to fail"),
             access: Access::default(),
             messages: vec![message(42, b"k1", b"{\"n\": 1}")],
@@ -59,7 +62,7 @@ impl NodeHandle for FakeNode {
             return None;
         }
         let position = Position { epoch: Epoch::new(3), commit_index: CommitIndex::new(8123) };
-        Some(QueryReply { position, is_stale: false, result: self.answer(question) })
+        Some(QueryReply { position, is_stale: self.is_stale, result: self.answer(question) })
     }
 
     async fn act(&self, act: Act) -> Option<QueryReply> {

@@ -9,7 +9,8 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use mortarmq_server::config::TlsFiles;
-use mortarmq_server::{Addresses, Config, ConfigError, Origin, Running, Server};
+use mortarmq_server::{Addresses, Config, ConfigError, Origin, Running, Server, StartError};
+use tokio::runtime::Runtime;
 
 use self::flags::Flags;
 use crate::commands::init::certificates::CA_FILE;
@@ -62,7 +63,11 @@ fn serve(config: &Config) -> Result<(), Failure> {
         let _entered = runtime.enter();
         (Stop::new()?, reload::Wish::new()?)
     };
-    let running = Server::start(config.clone()).map_err(|error| {
+    let Some(started) = start(config, &runtime, &mut stop)? else {
+        tracing::info!("stopped before it had started");
+        return Ok(());
+    };
+    let running = started.map_err(|error| {
         Failure::local(chain(&error), "nothing was changed; put this right, then start the node again")
     })?;
     print_banner(config, &running)?;
@@ -84,6 +89,23 @@ fn serve(config: &Config) -> Result<(), Failure> {
     running.stop();
     tracing::info!("stopped");
     Ok(())
+}
+
+/// Starts the node; none if a stop is asked for before it has: one of several may wait for the others.
+fn start(config: &Config, runtime: &Runtime, stop: &mut Stop) -> Result<Option<Result<Running, StartError>>, Failure> {
+    let (sender, started) = tokio::sync::oneshot::channel();
+    let config = config.clone();
+    let starting = std::thread::Builder::new().name("start".to_owned()).spawn(move || {
+        // What was started for nobody is stopped again.
+        drop(sender.send(Server::start(config)));
+    });
+    starting.map_err(|error| Failure::local(chain(&error), "raise the limit of threads"))?;
+    runtime.block_on(async {
+        tokio::select! {
+            started = started => Ok(started.ok()),
+            () = stop.wanted() => Ok(None),
+        }
+    })
 }
 
 /// What a node would start with: file, environment and flags.
@@ -133,7 +155,7 @@ fn banner(config: &Config, running: &Running) -> String {
     } else {
         format!("recovered {} messages in {:.1} s", grouped(recovery.messages), recovery.seconds)
     };
-    let Addresses { client, ws, admin } = running.addresses();
+    let Addresses { client, ws, admin, peer } = running.addresses();
     let port = client.port();
     let server = match client.ip() {
         _ if port == DEFAULT_CLIENT_PORT => String::new(),
@@ -143,6 +165,10 @@ fn banner(config: &Config, running: &Running) -> String {
     };
     let web = if config.tls.is_some() { "wss" } else { "ws" };
     let ws = ws.map_or_else(String::new, |address| format!("ws      {web}://{address}\n"));
+    let peer = peer.zip(config.cluster.as_ref()).map_or_else(String::new, |(address, cluster)| {
+        let nodes: Vec<String> = cluster.nodes().iter().map(ToString::to_string).collect();
+        format!("peer    {address} (nodes {})\n", nodes.join(", "))
+    });
     let (scheme, export) = match &config.tls {
         None => ("http", String::new()),
         Some(files) => ("https", format!("\x20 export MORTARMQ_TLS_CA={}\n", shell_word(&ca_of(files)))),
@@ -152,6 +178,7 @@ fn banner(config: &Config, running: &Running) -> String {
          data    {data} ({found})\n\
          client  {client}\n\
          {ws}\
+         {peer}\
          admin   {scheme}://{admin}\n\
          access  {access}\n\
          \n\

@@ -195,13 +195,16 @@ fn report(met: &Met<'_>, args: &Args) -> Result<u64, Failure> {
 }
 
 /// How long it took until another led, of lives of several nodes.
-fn failovers(tally: &Tally) -> Option<String> {
-    let mut all = tally.failovers_ms.clone();
-    all.sort_unstable();
-    let (median, worst) = (all.get(all.len() / 2)?, all.last()?);
-    let lives = grouped(tally.clusters);
-    let count = grouped(all.len() as u64);
-    Some(format!("failovers        {count} in {lives} lives of several nodes; {median} ms, at most {worst} ms"))
+fn failovers(tally: &Tally) -> Vec<String> {
+    let line = |all: &[u64], links: &str| {
+        let mut all = all.to_vec();
+        all.sort_unstable();
+        let (median, worst) = (all.get(all.len() / 2)?, all.last()?);
+        Some(format!("failovers        {} {links}: {median} ms, at most {worst} ms", grouped(all.len() as u64)))
+    };
+    let carry = line(&tally.failovers_ms, "over links that carry");
+    let lose = line(&tally.lossy_failovers_ms, "over links that lose one message in ten");
+    carry.into_iter().chain(lose).collect()
 }
 
 /// A promise was broken: the plan is shrunk, if that was asked for.

@@ -82,7 +82,8 @@ fn takes(kind: Kind) -> String {
         Kind::File => "file, or `none`".to_owned(),
         Kind::Flag => "`true` or `false`".to_owned(),
         Kind::Word(words) => words.iter().map(|word| format!("`{word}`")).collect::<Vec<_>>().join(", "),
-        Kind::Tokens | Kind::Users | Kind::Origins => "list".to_owned(),
+        Kind::Tokens | Kind::Users | Kind::Origins | Kind::Peers => "list".to_owned(),
+        Kind::Secret => "secret, or `none`".to_owned(),
     }
 }
 

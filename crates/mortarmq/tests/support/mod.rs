@@ -40,6 +40,11 @@ impl Broker {
         Self::start_at(dir, "127.0.0.1:0", "127.0.0.1:0", flags)
     }
 
+    /// As [`Self::start_with`], without waiting until it is ready.
+    pub fn spawn_with(dir: &Path, flags: &[&str]) -> Self {
+        Self::spawn_at(dir, "127.0.0.1:0", "127.0.0.1:0", flags)
+    }
+
     fn start_at(dir: &Path, client: &str, admin: &str, flags: &[&str]) -> Self {
         let mut broker = Self::spawn_at(dir, client, admin, flags);
         broker.wait_until_ready();

@@ -21,6 +21,8 @@ use crate::output::Output;
 #[derive(Debug, Default)]
 pub(crate) struct Fetching {
     goal: Option<Snapshot>,
+    /// When that was offered first.
+    pub(super) offered: MonotonicTime,
     /// Whether the segment writer is at work for it.
     is_busy: bool,
     wanted: Option<Wanted>,
@@ -101,7 +103,7 @@ impl Node {
             return;
         }
         fetching.end();
-        fetching.goal = Some(snapshot);
+        (fetching.goal, fetching.offered) = (Some(snapshot), now.monotonic);
         fetching.staged = Some(snapshot.log_index);
         self.ask_writer(CatchUpWork::Begin { log_index: snapshot.log_index, bytes: snapshot.bytes });
     }
@@ -149,7 +151,7 @@ impl Node {
                 fetching.staged = None;
                 return;
             }
-            CatchUpDone::Installed => return self.go_on_from_snapshot(now),
+            CatchUpDone::Installed => return self.go_on_from_snapshot(),
             _ if fetching.goal.is_none() => return,
             CatchUpDone::Wants { file, from, to } => {
                 if fetching.wanted.as_ref().is_none_or(|wanted| wanted.file != file || wanted.from > from) {

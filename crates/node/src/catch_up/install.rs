@@ -8,7 +8,6 @@ use mortarmq_types::{ClusterTime, MonotonicTime, Mutant};
 use super::CatchUpWork;
 use super::fetch::{Phase, Whole};
 use crate::ages::Ages;
-use crate::config::Now;
 use crate::duties::checkpoint::Checkpoints;
 use crate::duties::retain::Retaining;
 use crate::node::Node;
@@ -45,8 +44,9 @@ impl Node {
     }
 
     /// A start finds the new state: this node goes on from it, too.
-    pub(super) fn go_on_from_snapshot(&mut self, now: Now) {
+    pub(super) fn go_on_from_snapshot(&mut self) {
         let whole = self.catch_up.fetching.whole.take().expect("the phase says so");
+        let offered = self.catch_up.fetching.offered;
         let Whole { meta, mut shard } = *whole;
         if Mutant::DedupLostInSnapshot.is_on() {
             shard.forget_producers();
@@ -61,7 +61,9 @@ impl Node {
         self.attention.clear();
         self.turns.clear();
         self.checkpoints = Checkpoints::at(meta.log_index, meta.term);
-        self.clock.received(ClusterTime::new(meta.last_stamp_ms), now.monotonic);
+        // The leader gave that stamp before it offered the snapshot; what was heard since is no word of one who had this node.
+        let stamped = self.shard.state().position().epoch;
+        self.clock.go_on_from((ClusterTime::new(meta.last_stamp_ms), stamped), offered);
         let began = self.replica.install(meta.log_index, meta.term);
         assert!(began, "P1: the log here holds entry {} or is no follower's", meta.log_index);
         self.catch_up.fetching.phase = Phase::Journal { log_index: meta.log_index };
@@ -84,6 +86,7 @@ impl Node {
         if now >= self.next_raft_tick {
             if !self.is_installing() {
                 self.replica.handle_tick();
+                self.ticks.note(now);
             }
             self.next_raft_tick = now.after_ms(crate::node::TICK_MS);
         }

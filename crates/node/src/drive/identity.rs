@@ -3,7 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use mortarmq_storage::{Disk, Identity, IdentityError, has_data};
+use mortarmq_storage::{Disk, Identity, IdentityError, Journal, has_data};
 use mortarmq_types::NodeId;
 
 /// Why the folder cannot be used as this node's.
@@ -28,6 +28,17 @@ pub enum ForeignData {
     Missing {
         /// The folder.
         path: PathBuf,
+    },
+    /// Nothing is left of what this node had.
+    #[error(
+        "this node's data is gone: {} says that it was node {node_id} of its cluster, and its journal is not there. \
+         It must not vote with an empty log: put the data back", .path.display()
+    )]
+    Gone {
+        /// The folder.
+        path: PathBuf,
+        /// The node.
+        node_id: NodeId,
     },
     /// The data belongs to another node, or to a cluster of other nodes.
     #[error(
@@ -103,7 +114,59 @@ fn claim_for(
         return Err(ForeignData::Missing { path });
     }
     let cluster_id = new_cluster().map_err(|source| ForeignData::Read { path, source })?;
-    let identity = Identity { cluster_id, node_id, incarnation: Identity::FIRST_INCARNATION, peers };
+    let incarnation = Identity::FIRST_INCARNATION;
+    let identity = Identity { cluster_id, node_id, incarnation, peers, is_promise: false };
+    identity.write(disk, data_dir).map_err(ForeignData::Identity)?;
+    Ok(identity)
+}
+
+/// What the folder of one of several nodes holds: nothing, the promise to be one of a cluster, or its data. What is not as it should be is
+/// refused. `peers` are all nodes of the cluster, this one among them.
+///
+/// # Errors
+/// As [`claim_as_peer`]; and [`ForeignData::Gone`] where there was data.
+/// # Source
+/// Failure rule 4.
+pub fn find_as_peer(
+    disk: &dyn Disk,
+    data_dir: &Path,
+    node_id: NodeId,
+    peers: &[NodeId],
+) -> Result<Option<Identity>, ForeignData> {
+    let path = data_dir.to_path_buf();
+    let has_data = has_data(disk, data_dir).map_err(|source| ForeignData::Read { path: path.clone(), source })?;
+    let Some(found) = Identity::read(disk, data_dir).map_err(ForeignData::Identity)? else {
+        return if has_data { Err(ForeignData::Missing { path }) } else { Ok(None) };
+    };
+    let mut peers = peers.to_vec();
+    peers.sort_unstable();
+    if found.node_id != node_id || found.peers != peers {
+        return Err(ForeignData::OfAnother { path, found, expected: node_id, peers });
+    }
+    let is_whole =
+        Journal::exists(disk, data_dir).map_err(|source| ForeignData::Read { path: path.clone(), source })?;
+    if is_whole || found.is_promise { Ok(Some(found)) } else { Err(ForeignData::Gone { path, node_id }) }
+}
+
+/// Promises that this node is one of a cluster.
+///
+/// # Durability
+/// The promise.
+/// # Errors
+/// As [`claim_as_peer`].
+/// # Source
+/// Failure rule 4.
+pub fn promise(
+    disk: &dyn Disk,
+    data_dir: &Path,
+    node_id: NodeId,
+    peers: &[NodeId],
+    cluster_id: [u8; 16],
+) -> Result<Identity, ForeignData> {
+    let mut peers = peers.to_vec();
+    peers.sort_unstable();
+    let incarnation = Identity::FIRST_INCARNATION;
+    let identity = Identity { cluster_id, node_id, incarnation, peers, is_promise: true };
     identity.write(disk, data_dir).map_err(ForeignData::Identity)?;
     Ok(identity)
 }
@@ -121,7 +184,7 @@ fn named(node: NodeId, peers: &[NodeId]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{ForeignData, claim, claim_as_peer};
+    use super::{ForeignData, claim, claim_as_peer, find_as_peer, promise};
     use mortarmq_storage::{Disk, Identity, MemoryDisk};
     use mortarmq_types::NodeId;
     use std::path::Path;
@@ -167,6 +230,19 @@ mod tests {
             let refused = claimed(node, peers, cluster).expect_err("another's").to_string();
             assert!(refused.contains(&format!("not to node {node} of this cluster of nodes")), "{refused}");
         }
+    }
+
+    #[test]
+    fn rule_4_a_member_whose_journal_is_gone_is_none() {
+        let disk = MemoryDisk::new();
+        let (dir, peers) = (Path::new(DATA_DIR), [0, 1, 2].map(NodeId::new));
+        let found = || find_as_peer(&disk, dir, NodeId::new(1), &peers);
+        assert_eq!(found().expect("empty"), None);
+        let mut promised = promise(&disk, dir, NodeId::new(1), &peers, [5; 16]).expect("an empty folder");
+        assert_eq!(found().expect("its journal is rightly empty"), Some(promised.clone()));
+        promised.fulfil(&disk, dir).expect("promised");
+        let refused = found().expect_err("something was durable here").to_string();
+        assert!(refused.contains("data is gone") && refused.contains("must not vote"), "{refused}");
     }
 
     #[test]

@@ -1,9 +1,10 @@
 //! What both drivers do with the outputs that go to the disk, one step at a time and through a `Disk`: which thread takes
 //! the steps, when, and what of it is logged, is the driver's.
 //!
-//! Reading order: `identity.rs` (whose data it is), `recover.rs` (from a data directory to a node), `journal_keeper.rs` and `segment_keeper.rs` (one batch,
+//! Reading order: `identity.rs` (whose data it is), `formation.rs` (how nodes with empty folders become a cluster), `recover.rs` (from a data directory to a node), `journal_keeper.rs` and `segment_keeper.rs` (one batch,
 //! one flush, one checkpoint), `room.rs` (who gets what of the reserve when the disk is full), `read.rs`, `turns.rs` (what the loop decides between turns).
 
+mod formation;
 mod identity;
 mod journal_keeper;
 mod read;
@@ -13,7 +14,8 @@ mod segment_keeper;
 mod segments;
 mod turns;
 
-pub use identity::{ForeignData, claim, claim_as_peer};
+pub use formation::{Outsider, Standing, Step, next_step};
+pub use identity::{ForeignData, claim, claim_as_peer, find_as_peer, promise};
 pub use journal_keeper::JournalKeeper;
 pub use read::read;
 pub use recover::{DriveOptions, RecoverError, RecoverStage, RecoverWatch, RecoveredNode, recover};

@@ -43,6 +43,8 @@ pub struct Turns {
     congested: BTreeSet<ConnectionId>,
     /// When a stop was asked for, the moment from which on nothing is waited for any more.
     stop_by: Option<MonotonicTime>,
+    /// How long a stop waits for another node to take the office.
+    handing_over_until: Option<MonotonicTime>,
 }
 
 impl Turns {
@@ -57,6 +59,7 @@ impl Turns {
             gathers: false,
             congested: BTreeSet::new(),
             stop_by: None,
+            handing_over_until: None,
         }
     }
 
@@ -146,6 +149,10 @@ impl Turns {
     /// A stop is asked for: nothing is waited for any more but what was begun.
     pub fn stop(&mut self, node: &mut Node, now: Now) {
         self.stop_by = Some(now.monotonic.after_ms(STOP_MS));
+        // The others need not notice first that this node is gone. One that does not lead, or alone, has nothing to hand over.
+        if node.handle_hand_over(now, None).is_ok() {
+            self.handing_over_until = Some(now.monotonic.after_ms(HAND_OVER_MS));
+        }
         // What is applied by now need not be replayed at the next start.
         node.handle_checkpoint_wanted(now);
     }
@@ -154,7 +161,8 @@ impl Turns {
     #[must_use]
     pub fn is_stopped(&self, node: &Node, now: Now) -> bool {
         let is_written = !self.is_journal_busy() && !node.is_collecting();
-        let is_idle = is_written && !node.is_writing_checkpoint();
+        let hands_over = self.handing_over_until.is_some_and(|until| now.monotonic < until) && node.is_ready();
+        let is_idle = is_written && !node.is_writing_checkpoint() && !hands_over;
         self.stop_by.is_some_and(|stop_by| is_idle || now.monotonic >= stop_by)
     }
 }
@@ -166,3 +174,5 @@ const GATHER_WRITES: u32 = 8;
 const GATHER_MAX: Duration = Duration::from_millis(1);
 /// How long a stop waits for the journal and its last checkpoint.
 const STOP_MS: u64 = 5000;
+/// The replica gives a hand-over up after 500 ms.
+const HAND_OVER_MS: u64 = 600;

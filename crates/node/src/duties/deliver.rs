@@ -17,14 +17,18 @@ use crate::stretches::READ_ENTRIES;
 
 /// Most `Deliver` commands of one batch; the paths that are left have their turn in the next.
 const DELIVERS_MAX: usize = 256;
-/// Facts that a stretch carries beyond the messages it is to lease: some are passed over.
+/// Facts that stretches carry beyond the messages they are to lease: some are passed over.
 const STRETCH_MARGIN: usize = 64;
+/// Facts of every other partition that lags, so that none waits for one in which nothing can be leased.
+const STRETCH_LEAST: usize = 16;
 
 /// One member, or one pull, that can be given messages.
 struct Receiver {
     member: MemberId,
     grant: Grant,
     max_messages: u32,
+    /// About how many it can be given once the open batch is applied.
+    room: u64,
     waiter: WaiterKind,
 }
 
@@ -36,7 +40,7 @@ impl Node {
                 self.attention.extend(topic.paths.values());
             }
         }
-        self.attention.extend(self.open.settled.iter());
+        self.attention.extend(self.open.settled.keys());
         if self.unwritten_bytes > self.unwritten_bytes_of_deliveries() {
             // The segment writer is far behind: what is delivered now would have to be kept in memory too.
             return;
@@ -56,7 +60,8 @@ impl Node {
     fn add_path(&mut self, id: PathId, most: usize) -> usize {
         self.pulls.looked_at(id);
         let Some(path) = self.shard.state().paths.get(&id) else { return 0 };
-        let waiting = self.may_lease(id, path);
+        let published = if self.open.published.contains(&path.topic) { self.open.publishes } else { 0 };
+        let waiting = self.may_lease(id, path) + published;
         if waiting == 0 {
             self.forget_caught_up(id);
             return 0;
@@ -78,7 +83,7 @@ impl Node {
                 break;
             }
             let max_messages = receiver.max_messages.min(u32::try_from(share).expect("clamped above"));
-            planned += max_messages as usize;
+            planned += usize::try_from(receiver.room.min(u64::from(max_messages))).expect("at most STEPS_MAX");
             let stretches = self.stretches_for(id, planned + STRETCH_MARGIN, most - added);
             added += self.add_deliver(id, &receiver, max_messages, stretches);
         }
@@ -104,13 +109,27 @@ impl Node {
         self.open.add(&command(first), receiver.waiter.clone());
         let mut added = 1;
         for stretch in stretches.filter(|_| !is_pull) {
+            if self.open.is_full() {
+                self.attention.insert(path);
+                break;
+            }
             self.open.add(&command(Some(stretch)), WaiterKind::Nobody);
             added += 1;
         }
         added
     }
 
-    /// About how many messages the path could lease once the open batch is applied.
+    /// Whether somebody waits for messages of the path that are there, whatever is published next; for a parked pull that is
+    /// not looked at.
+    pub(crate) fn is_awaited(&self, id: PathId) -> bool {
+        let Some(path) = self.shard.state().paths.get(&id) else { return false };
+        if path.members.len() > MEMBERS_LOOKED_AT {
+            return true;
+        }
+        !self.pulls.of_path(id).is_empty() || (self.may_lease(id, path) > 0 && !self.receivers(id).is_empty())
+    }
+
+    /// About how many messages the path could lease once the open batch is applied, but for those that it publishes.
     fn may_lease(&self, id: PathId, path: &Path) -> u64 {
         let state = self.shard.state();
         let topic = &state.topics[&path.topic];
@@ -118,7 +137,7 @@ impl Node {
         let flight = path.settings.get(mortarmq_shard::Setting::MaxInFlight);
         let mut waiting = 0;
         for (partition, found) in path.partitions_of(topic) {
-            if flight != 0 && partition.in_flight() >= flight && !self.open.settled.contains(&id) {
+            if flight != 0 && partition.in_flight() >= flight && !self.open.settled.contains_key(&id) {
                 continue;
             }
             if partition.is_moving() {
@@ -134,14 +153,11 @@ impl Node {
             if may_offer {
                 waiting += found.last_seq.next().above(partition.position());
             }
-            if self.open.settled.contains(&id) {
+            if self.open.settled.contains_key(&id) {
                 // A settle may free what waits behind its key, or room below the limit.
                 let idle = partition.passed_over().saturating_sub(still(partition));
                 waiting += idle + u64::from(!may_offer);
             }
-        }
-        if self.open.published.contains(&path.topic) {
-            waiting += self.open.publishes;
         }
         waiting
     }
@@ -155,6 +171,7 @@ impl Node {
             if self.connections.is_congested(pull.connection) {
                 continue;
             }
+            let max_messages = (pull.max_messages - pull.got_messages).min(STEPS_MAX);
             receivers.push(Receiver {
                 member: pull.member,
                 grant: Grant::Pull {
@@ -162,23 +179,25 @@ impl Node {
                     pull_id,
                     max_bytes: pull.max_bytes.saturating_sub(pull.got_bytes).max(u64::from(pull.max_bytes != 0)),
                 },
-                max_messages: (pull.max_messages - pull.got_messages).min(STEPS_MAX),
+                max_messages,
+                room: u64::from(max_messages),
                 waiter: WaiterKind::Pull { pull_id },
             });
         }
-        let frees = self.open.settled.contains(&id);
+        let freed = self.open.settled.get(&id).copied().unwrap_or(0);
         for (member, session) in self.sessions.pushable(id) {
             let Some(held) = path.members.get(&member) else { continue };
             if session.connection.is_some_and(|(connection, _)| self.connections.is_congested(connection)) {
                 continue;
             }
             let has_room = held.held_messages < session.window_messages && held.held_bytes < session.window_bytes;
-            if has_room || frees {
+            if has_room || freed > 0 {
                 let (window_messages, window_bytes) = (session.window_messages, session.window_bytes);
                 receivers.push(Receiver {
                     member,
                     grant: Grant::Push { window_messages, window_bytes },
                     max_messages: window_messages.min(STEPS_MAX),
+                    room: u64::from(window_messages.saturating_sub(held.held_messages)) + freed,
                     waiter: WaiterKind::Nobody,
                 });
             }
@@ -186,17 +205,24 @@ impl Node {
         receivers
     }
 
-    /// Facts for the partitions in which the path lags further than the state remembers; reads on where they run short.
-    /// At most `stretches_max` of them, as each needs a command.
-    fn stretches_for(&mut self, id: PathId, most: usize, stretches_max: usize) -> Vec<Stretch> {
+    /// Facts for the partitions in which the path lags further than the state remembers; reads on where they run short. All of
+    /// them together hold `most` messages where there are so many, and a few more: what a command carries is written, synced
+    /// and read again, whether it is leased or not. At most `stretches_max` of them, as each needs a command.
+    fn stretches_for(&mut self, id: PathId, mut most: usize, stretches_max: usize) -> Vec<Stretch> {
         let path = &self.shard.state().paths[&id];
         let (topic, now) = (path.topic, self.shard.state().time);
-        let lagging: Vec<_> = path
+        let mut lagging: Vec<_> = path
             .partitions_of(&self.shard.state().topics[&topic])
             .enumerate()
             .filter(|(_, (partition, found))| partition.position() < found.facts.base())
             .map(|(number, (partition, found))| (number, partition.position(), found.facts.base()))
             .collect();
+        if !lagging.is_empty() {
+            // Each has its turn to be the first, which carries the most.
+            let turn = self.turns.get(&id).copied().unwrap_or(0);
+            let first = usize::try_from(turn % lagging.len() as u64).expect("less than the number of partitions");
+            lagging.rotate_left(first);
+        }
         let mut stretches = Vec::new();
         for (number, position, base) in lagging {
             let partition = Partition::from_index(number);
@@ -204,9 +230,10 @@ impl Node {
                 break;
             }
             let place = (id, partition);
-            let most = most.min(STEPS_MAX as usize);
+            let facts_max = most.clamp(STRETCH_LEAST, STEPS_MAX as usize);
             // What is in memory needs no read, and may not be written yet.
-            if let Some(facts) = self.recent.facts(topic, partition, position, most, now) {
+            if let Some(facts) = self.recent.facts(topic, partition, position, facts_max, now) {
+                most = most.saturating_sub(facts.len());
                 stretches.push(Stretch { partition, first: position, facts });
                 continue;
             }
@@ -220,7 +247,10 @@ impl Node {
                 let ticket = self.read(needed, ReadJob::Index { topic, partition, from, max: READ_ENTRIES });
                 self.stretches.reading(ticket, place, from);
             }
-            stretches.extend(self.stretches.stretch(place, position, most, now));
+            if let Some(stretch) = self.stretches.stretch(place, position, facts_max, now) {
+                most = most.saturating_sub(stretch.facts.len());
+                stretches.push(stretch);
+            }
         }
         stretches
     }
@@ -228,7 +258,9 @@ impl Node {
     fn forget_caught_up(&mut self, id: PathId) {
         let Some(path) = self.shard.state().paths.get(&id) else { return };
         for number in 0..self.shard.state().topics[&path.topic].partitions.len() {
-            self.stretches.forget((id, Partition::from_index(number)));
+            let place = (id, Partition::from_index(number));
+            self.stretches.forget(place);
+            self.ahead.forget(place);
         }
     }
 
@@ -274,3 +306,6 @@ impl Node {
 fn still(partition: &PathPartition) -> u64 {
     partition.in_flight() + partition.scheduled() + partition.unreadable()
 }
+
+/// Of a path with more members, whether one of them waits is not looked at while a batch gathers: it is taken for so.
+const MEMBERS_LOOKED_AT: usize = 64;

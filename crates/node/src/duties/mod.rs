@@ -26,8 +26,10 @@ impl Node {
     pub(crate) fn run_timed_duties(&mut self, now: Now) {
         self.end_waits(now);
         self.answer_overdue(now);
+        self.tick_forwarded(now);
         self.want_trimmed_files_gone(now);
         self.free_room(now);
+        self.give_way_for_room();
         self.offer_snapshots(now);
         self.fetch_again(now);
         self.ages.look(self.shard.state(), now.monotonic);

@@ -3,14 +3,30 @@
 use crate::config::Now;
 use crate::node::Node;
 use crate::open_batch::orphan;
+use crate::queries::Asked;
 use crate::refusal::back_pressure;
 use crate::request::Request;
 
 impl Node {
-    /// Ends pulls whose wait is over.
+    /// Ends pulls whose wait is over. That there is nothing is told once a read index says so: whoever led until a moment
+    /// ago does not know what there is.
     pub(super) fn end_waits(&mut self, now: Now) {
         for id in self.pulls.expired(now.monotonic) {
-            self.finish_pull(id);
+            let is_empty = self.pulls.get(id).is_some_and(|pull| pull.got_messages == 0);
+            if is_empty && self.config.has_peers() {
+                self.pulls.confirms(id, true);
+                self.queries.ask(Asked::EmptyPull { pull_id: id });
+            } else {
+                self.finish_pull(id);
+            }
+        }
+    }
+
+    /// A read index is confirmed for an empty pull. What is on its way for it by now comes first.
+    pub(crate) fn empty_pull_confirmed(&mut self, pull_id: u64) {
+        self.pulls.confirms(pull_id, false);
+        if self.pulls.get(pull_id).is_some_and(|pull| pull.proposed.is_none()) {
+            self.finish_pull(pull_id);
         }
     }
 

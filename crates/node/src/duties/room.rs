@@ -31,6 +31,7 @@ impl Node {
     pub fn handle_disk(&mut self, now: Now, disk: DiskState) {
         self.turn(now);
         let was_low = std::mem::replace(&mut self.disk, disk).is_low;
+        self.replica.handle_room(disk.is_low);
         if disk.is_low && !was_low {
             if self.checkpoints.durable > 0 {
                 self.release_journal();
@@ -73,7 +74,7 @@ impl Node {
     /// Lets journal go that the last durable checkpoint covers.
     pub(crate) fn release_journal(&mut self) {
         let (log_index, frees_spares) = (self.checkpoints.durable, self.disk.is_low);
-        let keep_bytes = if self.disk.is_low { 0 } else { self.config.journal_keep_bytes };
+        let keep_bytes = if self.disk.is_low { 0 } else { self.config.kept_journal_bytes() };
         self.outputs.push_back(Output::ReleaseJournal { log_index, keep_bytes, frees_spares });
     }
 
@@ -98,17 +99,29 @@ impl Node {
 
     /// The answer to a publish while room is short; nothing of it is stored.
     pub(crate) fn refusal_for_space(&self) -> Option<Failure> {
-        let free_mib = self.disk.free_bytes >> 20;
-        self.disk.is_low.then(|| Failure {
-            retry_after_ms: RETRY_AFTER_MS,
-            ..Failure::new(
-                ErrorCode::StorageHighWatermark,
-                format!(
-                    "the broker's disk is nearly full ({free_mib} MiB free); nothing was stored: free space where its \
-                     data folder lies, or delete topics; acks and deliveries go on"
-                ),
+        let text = if self.disk.is_low {
+            let free_mib = self.disk.free_bytes >> 20;
+            format!(
+                "the broker's disk is nearly full ({free_mib} MiB free); nothing was stored: free space where its data \
+                 folder lies, or delete topics; acks and deliveries go on"
             )
-        })
+        } else if self.leads && self.config.has_peers() && !self.has_majority_with_room(true) {
+            "the disks of so many nodes are nearly full that no majority has room; nothing was stored: free space there, or \
+             delete topics; acks and deliveries go on"
+                .to_owned()
+        } else {
+            return None;
+        };
+        Some(Failure { retry_after_ms: RETRY_AFTER_MS, ..Failure::new(ErrorCode::StorageHighWatermark, text) })
+    }
+
+    /// A leader without room gives way to those that have it, once in an office: it goes on to follow, and takes what it can.
+    pub(super) fn give_way_for_room(&mut self) {
+        let may = self.leads && self.disk.is_low && self.config.has_peers() && !self.has_given_way;
+        if may && self.has_majority_with_room(false) {
+            // Whether somebody takes it or not, it is not offered again and again: nothing is proposed meanwhile.
+            self.has_given_way = self.replica.hand_over(None).is_ok();
+        }
     }
 }
 

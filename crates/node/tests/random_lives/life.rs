@@ -100,8 +100,11 @@ impl Life {
         let checkpoint_after_bytes = *random.pick(&[1 << 16, 1 << 18, 1 << 30]);
         // Of small files, and with marks that lie close together, in every other life.
         let segment_bytes = if seed.is_multiple_of(2) { 1024 } else { 1 << 16 };
+        // With what is read ahead few deliveries wait for a read, and in most lives some are to.
+        let read_ahead_bytes = if seed.is_multiple_of(3) { 256 << 10 } else { 0 };
         let options = RigOptions {
             recent_bytes,
+            read_ahead_bytes,
             journal_file_bytes: 1 << 18,
             checkpoint_after_bytes,
             segment_bytes,

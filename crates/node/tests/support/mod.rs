@@ -14,7 +14,7 @@ use mortarmq_node::{
     ReadResult, Reply, Request, SegmentWork, Subscribe,
 };
 use mortarmq_shard::record::NewRecord;
-use mortarmq_shard::{PublishRunBuilder, SettleItem, SettleKind, StartPolicy, Times};
+use mortarmq_shard::{PublishRun, PublishRunBuilder, SettleItem, SettleKind, StartPolicy, Times};
 use mortarmq_storage::{
     Covered, Disk, Identity, Journal, JournalBatch, JournalOptions, MemoryDisk, RecoverStop, SegmentOptions,
     SegmentReader, SegmentWriter, has_data, load_checkpoint,
@@ -58,6 +58,8 @@ pub(crate) struct Rig {
     /// Reads of records and of index entries so far.
     pub(crate) record_reads: u64,
     pub(crate) index_reads: u64,
+    /// Bytes of commands that were written to the journal since the start.
+    pub(crate) journal_bytes: u64,
     /// Whether the recovery cut a torn batch.
     pub(crate) torn: bool,
     /// What each of the disk's operations since the start belonged to, if that is watched.
@@ -111,6 +113,7 @@ pub(crate) struct RigOptions {
     pub(crate) now: Now,
     pub(crate) journal_file_bytes: u64,
     pub(crate) recent_bytes: u64,
+    pub(crate) read_ahead_bytes: u64,
     pub(crate) checkpoint_after_bytes: u64,
     pub(crate) max_delayed_per_partition: u64,
     pub(crate) journal_keep_bytes: u64,
@@ -133,6 +136,7 @@ impl RigOptions {
         now: Now { monotonic: MonotonicTime::new(1_000_000), wall: WallTime::new(1_700_000_000_000) },
         journal_file_bytes: 1 << 20,
         recent_bytes: 64 << 20,
+        read_ahead_bytes: 256 << 10,
         checkpoint_after_bytes: 1 << 30,
         max_delayed_per_partition: 1_000_000,
         journal_keep_bytes: 0,
@@ -148,6 +152,7 @@ impl RigOptions {
     fn node(&self) -> NodeConfig {
         let mut config = NodeConfig::new(NodeId::ZERO, [self.boot; 16], 7);
         config.recent_bytes = self.recent_bytes;
+        config.read_ahead_bytes = self.read_ahead_bytes;
         config.checkpoint_after_bytes = self.checkpoint_after_bytes;
         config.journal_keep_bytes = self.journal_keep_bytes;
         config.unwritten_bytes_max = self.unwritten_bytes_max;
@@ -177,9 +182,8 @@ pub(crate) const CONNECTION: ConnectionId = ConnectionId::new(1);
 impl Rig {
     /// Recovers a node from a disk and waits until it leads.
     pub(crate) fn start(disk: &MemoryDisk, options: RigOptions) -> Result<Self, Crashed> {
-        let begun = disk.operations();
+        let (begun, data_dir) = (disk.operations(), PathBuf::from("data"));
         let shared: Arc<dyn Disk> = Arc::new(disk.clone());
-        let data_dir = PathBuf::from("data");
         claim(disk, &data_dir)?;
         let config = options.node();
         let segment_options = SegmentOptions { push_bytes: options.push_bytes, ..SegmentOptions::default() };
@@ -229,6 +233,7 @@ impl Rig {
             from_checkpoint: covered.is_some(),
             record_reads: 0,
             index_reads: 0,
+            journal_bytes: 0,
             torn: recovered.torn.is_some(),
             doing: options.is_watched.then(BTreeMap::new),
             under_way,
@@ -316,8 +321,11 @@ impl Rig {
                     self.note(begun, Doing::Release);
                 }
                 Output::GroupExpired { topic, group, dropped } => self.expired.push((topic, group, dropped)),
-                Output::SendPeer { .. } | Output::SendCatchUp { .. } | Output::CatchUp { .. } | Output::Role { .. } => {
-                }
+                Output::SendPeer { .. }
+                | Output::SendForward { .. }
+                | Output::SendCatchUp { .. }
+                | Output::CatchUp { .. }
+                | Output::Role { .. } => {}
             }
             self.check();
         }
@@ -365,6 +373,7 @@ impl Rig {
     pub(crate) fn finish_journal(&mut self) -> Result<bool, Crashed> {
         let Some((ready_number, batch)) = self.under_way.journal.take() else { return Ok(false) };
         let (begun, files) = (self.disk.operations(), self.journal_names());
+        self.journal_bytes += batch.entries.iter().map(|entry| entry.data.len() as u64).sum::<u64>();
         self.journal.append(&batch).map_err(crashed)?;
         self.note(begun, Doing::Append);
         let is_new = |name: &String| name.ends_with(".journal") && !files.contains(name);
@@ -579,16 +588,20 @@ pub(crate) fn publish_values(
 
 /// One publish of one producer; the value is in text.
 pub(crate) fn publish_one(topic: TopicIncarnation, producer: u64, number: u64, value: u64, key: &[u8]) -> Request {
+    Request::Publish(run_of(topic, producer, number, value.to_string().as_bytes(), key))
+}
+
+/// The command of one publish.
+pub(crate) fn run_of(topic: TopicIncarnation, producer: u64, number: u64, value: &[u8], key: &[u8]) -> PublishRun {
     let mut run = PublishRunBuilder::default();
-    let value = value.to_string();
-    let body = body(key, value.as_bytes());
+    let body = body(key, value);
     let number = if producer == 0 { 0 } else { number };
     let (producer_id, producer_seq) = (ProducerId::new(producer), ProducerSeq::new(number));
     let record = NewRecord { producer_id, producer_seq, key, has_headers: false, body: &body };
     let value_bytes = u32::try_from(value.len()).expect("small");
     let payload_bytes = value_bytes + u32::try_from(key.len()).expect("small");
     run.add(topic, Partition::ANY, payload_bytes, value_bytes, &record);
-    Request::Publish(run.take().expect("one value"))
+    run.take().expect("one value")
 }
 
 pub(crate) fn settle(subscription: u16, delivery: &Delivery, kind: SettleKind) -> Request {
@@ -661,7 +674,9 @@ fn claim(disk: &MemoryDisk, data_dir: &Path) -> Result<(), Crashed> {
     }
     assert!(!has_data(disk, data_dir).map_err(crashed)?, "rule 4: data without an identity");
     let (node_id, incarnation) = (NodeId::ZERO, Identity::FIRST_INCARNATION);
-    Identity { cluster_id: [9; 16], node_id, incarnation, peers: vec![node_id] }.write(disk, data_dir).map_err(crashed)
+    Identity { cluster_id: [9; 16], node_id, incarnation, peers: vec![node_id], is_promise: false }
+        .write(disk, data_dir)
+        .map_err(crashed)
 }
 
 fn crashed(error: impl std::error::Error) -> Crashed {

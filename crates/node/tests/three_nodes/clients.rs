@@ -31,18 +31,20 @@ pub(crate) struct Line {
     pub(crate) me: usize,
     pub(crate) node: usize,
     pub(crate) connection: Option<ConnectionId>,
+    /// Whether it stays with its node, whatever that says.
+    pub(crate) stays: bool,
 }
 
 impl Line {
     pub(crate) fn new(me: usize, node: usize) -> Self {
-        Self { me, node, connection: None }
+        Self { me, node, connection: None, stays: false }
     }
 
     /// Opens the connection, if there is none; says whether it is there.
     pub(crate) fn open(&mut self, world: &mut World) -> Option<ConnectionId> {
         if self.connection.is_none() {
             self.connection = world.connect(self.me, self.node);
-            if self.connection.is_none() {
+            if self.connection.is_none() && !self.stays {
                 self.node = (self.node + 1) % world.machines.len();
             }
         }
@@ -54,7 +56,9 @@ impl Line {
         if let Some(connection) = self.connection.take() {
             world.at(0, Event::Disconnect { connection });
         }
-        self.node = (self.node + 1) % world.machines.len();
+        if !self.stays {
+            self.node = (self.node + 1) % world.machines.len();
+        }
     }
 }
 

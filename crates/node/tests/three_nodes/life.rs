@@ -27,7 +27,10 @@ pub(crate) fn live(seed: u64, steps: u64) -> BTreeMap<String, u64> {
     let topic = world.declare("orders", 2);
     for id in 0..3 {
         let every_us = random.between(8000, 60_000);
-        world.add_producer(topic, id, every_us);
+        let producer = world.add_producer(topic, id, every_us);
+        if let (true, Client::Producer(found)) = (random.one_in(2), &mut world.clients[producer]) {
+            found.line.stays = true;
+        }
     }
     for _ in 0..random.between(1, 4) {
         world.add_consumer(topic);
@@ -40,6 +43,9 @@ pub(crate) fn live(seed: u64, steps: u64) -> BTreeMap<String, u64> {
     }
     world.record.reach(if nodes == 5 { "five nodes" } else { "three nodes" });
     world.end();
+    if world.forwarded > 0 {
+        world.record.reach("forwarded");
+    }
     world.record.reached
 }
 

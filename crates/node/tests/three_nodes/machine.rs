@@ -28,6 +28,8 @@ pub(crate) struct Machine {
     pub(crate) crash: Option<Crash>,
     /// Whether its segment writer stands still.
     pub(crate) holds_segments: bool,
+    /// Writes to its journal.
+    pub(crate) journal_writes: u64,
 }
 
 /// The clocks of a machine: each runs a little differently.
@@ -141,6 +143,7 @@ impl Machine {
             sync_us: 300,
             crash: None,
             holds_segments: false,
+            journal_writes: 0,
         }
     }
 

@@ -51,6 +51,13 @@ impl World {
         panic!("P12: no topic can be made");
     }
 
+    /// A topic that is there.
+    pub(crate) fn topic(&mut self, name: &str) -> TopicIncarnation {
+        let leader = self.wait_for_leader();
+        let state = self.node(leader).expect("it leads").shard().state();
+        state.topic_by_name(name).expect("it was declared").0
+    }
+
     pub(crate) fn add_producer(&mut self, topic: TopicIncarnation, id: u64, every_us: u64) -> usize {
         let node = self.clients.len() % self.machines.len();
         self.add_client(|me| Client::Producer(Producer::new(me, node, topic, id, every_us)))

@@ -7,7 +7,8 @@ use std::collections::BTreeMap;
 
 use bytes::{Buf, Bytes, BytesMut};
 use mortarmq_node::{
-    CatchUpDone, CatchUpMessage, CatchUpWord, Node, Now, Output, PeerMessage, QueryReply, ReadJob, Request, TICK_MS,
+    CatchUpDone, CatchUpMessage, CatchUpWord, Failure, ForwardMessage, Node, Now, Output, PeerMessage, QueryReply,
+    ReadJob, Reply, Request, TICK_MS,
 };
 use mortarmq_types::{ClusterTime, CommitIndex, ConnectionId, Epoch, NodeId, ShardId, WallTime};
 
@@ -27,6 +28,12 @@ pub(crate) struct World {
     pub(crate) random: Random,
     /// Answers to questions, by their number.
     pub(crate) answers: BTreeMap<u64, QueryReply>,
+    /// Answers to pulls.
+    pub(crate) pulls_ended: Vec<Result<u16, Failure>>,
+    /// Answers on connections of nobody.
+    pub(crate) heard: Vec<(ConnectionId, Reply)>,
+    /// Messages about forwarded requests.
+    pub(crate) forwarded: u64,
     /// Who led each epoch.
     pub(crate) leaders: BTreeMap<Epoch, usize>,
     /// What the state was at a moment of the log, as the first node that was there had it. A batch without commands has no
@@ -54,6 +61,11 @@ pub(crate) enum Event {
     /// The bytes of a message.
     Peer {
         from: usize,
+        to: usize,
+        message: Bytes,
+    },
+    /// The bytes of a message about forwarded requests.
+    Forward {
         to: usize,
         message: Bytes,
     },
@@ -124,6 +136,9 @@ impl World {
             options,
             random: Random::of(seed, 3),
             answers: BTreeMap::new(),
+            pulls_ended: Vec::new(),
+            heard: Vec::new(),
+            forwarded: 0,
             leaders: BTreeMap::new(),
             digests: BTreeMap::new(),
             seen: vec![Moment::default(); options.nodes],
@@ -174,7 +189,7 @@ impl World {
     fn step(&mut self, event: Event) {
         let node = match &event {
             Event::Tick { node, .. } | Event::Told { node, .. } => Some(*node),
-            Event::Peer { to, .. } => Some(*to),
+            Event::Peer { to, .. } | Event::Forward { to, .. } => Some(*to),
             Event::Request { connection, .. } => self.connections.get(connection).map(|(_, node, _)| *node),
             _ => None,
         };
@@ -187,6 +202,7 @@ impl World {
         match event {
             Event::Tick { node, life } => self.tick(node, life),
             Event::Peer { from, to, message } => self.hear_peer(from, to, message),
+            Event::Forward { to, message } => self.forward_arrives(to, message),
             Event::Journal { node, life } => self.journal(node, life),
             Event::Segments { node, life } => self.segments(node, life),
             Event::Read { node, life, ticket, job } => {
@@ -449,10 +465,13 @@ impl World {
             let process = self.machines[node].process.as_mut().expect("it gave an output");
             match output {
                 Output::Journal { ready_number, batch } => {
+                    self.machines[node].journal_writes += 1;
+                    let process = self.machines[node].process.as_mut().expect("it gave an output");
                     process.journal_jobs.push_back(JournalJob::Append { ready_number, batch });
                     self.poke_journal(node, false);
                 }
                 Output::ReleaseJournal { log_index, keep_bytes, frees_spares } => {
+                    assert!(keep_bytes > 0 || frees_spares, "what a peer lacks must be there after a restart too");
                     process.journal_jobs.push_back(JournalJob::Release { log_index, keep_bytes, frees_spares });
                     self.poke_journal(node, false);
                 }
@@ -476,6 +495,7 @@ impl World {
                     message.encode(ShardId::ZERO, &mut bytes);
                     self.carry(node, to, &bytes.freeze());
                 }
+                Output::SendForward { to, message } => self.send_forward(node, usize::from(to.get()), &message),
                 Output::Replies { connection, replies } => {
                     replies.into_iter().for_each(|reply| self.hand(connection, Heard::Reply(reply)));
                 }
@@ -491,7 +511,7 @@ impl World {
                         self.hand(connection, Heard::Message { message: Box::new(message), until_us });
                     }
                 }
-                Output::PullEnded { .. } => {}
+                Output::PullEnded { result, .. } => self.pulls_ended.push(result),
                 Output::Query { query, reply } => {
                     self.answers.insert(query, *reply);
                 }
@@ -512,6 +532,25 @@ impl World {
         }
     }
 
+    fn forward_arrives(&mut self, to: usize, message: Bytes) {
+        let now = self.now(to);
+        let (_, message) = ForwardMessage::decode(message).expect("nothing is changed on the way");
+        if let Some(node) = self.node_mut(to) {
+            node.handle_forward(now, message);
+            self.dispatch(to);
+        }
+    }
+
+    fn send_forward(&mut self, node: usize, to: usize, message: &ForwardMessage) {
+        let mut bytes = BytesMut::new();
+        message.encode(ShardId::ZERO, &mut bytes);
+        let message = bytes.freeze();
+        self.forwarded += 1;
+        for after_us in self.net.carry(node, to) {
+            self.at(after_us, Event::Forward { to, message: message.clone() });
+        }
+    }
+
     fn give_segments(&mut self, node: usize, job: SegmentJob) {
         let life = self.machines[node].life;
         let process = self.machines[node].process.as_mut().expect("it gave an output");
@@ -523,8 +562,12 @@ impl World {
     }
 
     fn hand(&mut self, connection: ConnectionId, heard: Heard) {
-        if let Some((client, ..)) = self.connections.get(&connection) {
-            let client = *client;
+        if let Some(&(client, ..)) = self.connections.get(&connection) {
+            if client == usize::MAX {
+                // A connection of nobody: the test looks itself.
+                self.heard.extend(if let Heard::Reply(reply) = heard { Some((connection, reply)) } else { None });
+                return;
+            }
             self.at(CLIENT_US, Event::Client { client, connection, heard });
         }
     }

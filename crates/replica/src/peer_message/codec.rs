@@ -7,7 +7,7 @@
 //! | at | field | meaning, and the fault it guards against |
 //! |---|---|---|
 //! | 0 | magic `MMQP`, version u16 | another protocol, another version |
-//! | 6 | kind u8, flags u8 | what it says; flags bit 0: refused; any other kind or flag is refused |
+//! | 6 | kind u8, flags u8 | what it says; flags bit 0: refused, bit 1: the sender is short of room; any other kind or flag is refused |
 //! | 8 | bytes u32 | its whole length |
 //! | 12 | shard u32 | a message of another shard |
 //! | 16 | from u64, to u64 | Raft ids, not 0: an earlier life of a node's data is another voter (failure rule 4) |
@@ -74,7 +74,7 @@ impl PeerMessage {
     /// # Panics
     /// When the message holds what the format has no place for: this version of the library sets none of it.
     pub fn encode(&self, shard: ShardId, out: &mut BytesMut) {
-        let message = &self.0;
+        let message = &self.message;
         assert!(is_plain(message), "a peer message that the format has no place for: {:?}", message.get_msg_type());
         let begin = out.len();
         let data_bytes: usize = message.entries.iter().map(|entry| ENTRY_BYTES + entry.data.len()).sum();
@@ -83,7 +83,7 @@ impl PeerMessage {
         out.put_u32(MAGIC);
         out.put_u16(VERSION);
         out.put_u8(kind_number(message.get_msg_type()));
-        out.put_u8(u8::from(message.reject) * FLAG_REJECT);
+        out.put_u8(u8::from(message.reject) * FLAG_REJECT + u8::from(self.is_short_of_room) * FLAG_SHORT_OF_ROOM);
         out.put_u32(u32::try_from(bytes).expect("limits keep messages far below 4 GiB"));
         out.put_u32(shard.get());
         let Message { from, to, term, log_term, index, commit, commit_term, reject_hint, .. } = *message;
@@ -116,7 +116,7 @@ impl PeerMessage {
         let kind = left.get_u8();
         let kind = kind_of(kind).ok_or(PeerBytesError::Unknown { field: "kind", found: kind })?;
         let flags = left.get_u8();
-        if flags & !FLAG_REJECT != 0 {
+        if flags & !(FLAG_REJECT | FLAG_SHORT_OF_ROOM) != 0 {
             return Err(PeerBytesError::Unknown { field: "flags", found: flags });
         }
         left.advance(size_of::<u32>());
@@ -141,7 +141,8 @@ impl PeerMessage {
         if !left.is_empty() {
             return Err(PeerBytesError::Pieces);
         }
-        Self::new(message).map(|message| (shard, message)).map_err(PeerBytesError::Refused)
+        let message = Self::new(message).map_err(PeerBytesError::Refused)?;
+        Ok((shard, message.short_of_room(flags & FLAG_SHORT_OF_ROOM != 0)))
     }
 }
 
@@ -229,6 +230,7 @@ fn kind_number(kind: MessageType) -> u8 {
 const MAGIC: u32 = u32::from_be_bytes(*b"MMQP");
 const VERSION: u16 = 1;
 const FLAG_REJECT: u8 = 1;
+const FLAG_SHORT_OF_ROOM: u8 = 2;
 const MAGIC_AND_VERSION_BYTES: usize = 6;
 const KIND_AND_FLAGS_BYTES: usize = 2;
 const HEADER_BYTES: usize = 96;

@@ -5,6 +5,7 @@ use raft::StateRole;
 use thiserror::Error;
 
 use super::{Office, Replica};
+use crate::election::ELECTION_TICKS;
 use crate::handover::{OfficeStep, OfficeView};
 use crate::output::Output;
 
@@ -57,6 +58,39 @@ impl Replica {
         Ok(heir)
     }
 
+    /// From now on this replica wants no office: it stands for election only where nobody else could be elected, declines what it
+    /// is offered, and asks others to take over what it has until one does. It votes and acknowledges as before. A single voter
+    /// leads all the same.
+    ///
+    /// # Source
+    /// P12: a process that is being stopped serves no new client, and may take seconds to stop. Were it elected meanwhile,
+    /// nobody could write.
+    pub fn stand_aside(&mut self) {
+        self.stands_aside = self.voters.len() > 1;
+        self.decline_office();
+        self.after_input();
+    }
+
+    /// Gives up a candidacy, or offers the office to whoever could take it soonest.
+    pub(super) fn decline_office(&mut self) {
+        if !self.stands_aside {
+            return;
+        }
+        match self.raw.raft.state {
+            // It asked whether it would be voted for, which binds nobody. The second time that its time-out is over, the others
+            // have had theirs too: then it may be the only one that has all that is committed, and nobody leads without it.
+            StateRole::PreCandidate if self.leaderless_ticks < ELECTION_TICKS as u64 => {
+                let term = self.raw.raft.term;
+                self.raw.raft.become_follower(term, raft::INVALID_ID);
+            }
+            StateRole::Leader if self.raw.raft.lead_transferee.is_none() => {
+                let heir = self.handover.heir(&self.office_view());
+                heir.into_iter().for_each(|heir| self.raw.transfer_leader(heir));
+            }
+            StateRole::PreCandidate | StateRole::Candidate | StateRole::Leader | StateRole::Follower => {}
+        }
+    }
+
     /// Whether a proposal of so many bytes would enter the log now: the office is not being handed over, and not too much
     /// is uncommitted.
     #[must_use]
@@ -67,15 +101,38 @@ impl Replica {
         self.is_leader() && raft.lead_transferee.is_none() && has_room
     }
 
-    /// For how many ticks a majority, this replica among it, was not heard; 0 for a single voter.
+    /// For how many ticks a majority that could acknowledge what is proposed, this replica among it, was not heard; 0 for a
+    /// single voter. A follower that lacks what no append can bring it counts as never heard: it votes, as what it has and
+    /// promised is whole, and it answers heartbeats, but it can acknowledge nothing.
     #[must_use]
     pub fn ticks_without_majority(&self) -> u64 {
         let others = self.voters.iter().filter(|id| **id != self.id());
-        let silent = |id: &u64| self.handover.silent_ticks(*id, self.tick).unwrap_or(self.tick);
+        let silent = |id: &u64| {
+            let heard = self.handover.silent_ticks(*id, self.tick).filter(|_| !self.needs_files(*id));
+            heard.unwrap_or(self.tick)
+        };
         let mut silent: Vec<u64> = others.map(silent).collect();
         silent.push(0);
         silent.sort_unstable();
         silent[raft::majority(self.voters.len()) - 1]
+    }
+
+    /// Whether a majority that was heard within so many ticks and can acknowledge has room on its disks: with this node, or
+    /// without it.
+    ///
+    /// # Source
+    /// Failure rule 8: the leader goes by the fullest member of the best majority.
+    #[must_use]
+    pub fn has_majority_with_room(&self, within_ticks: u64, with_this_node: bool) -> bool {
+        let is_heard = |id: u64| self.handover.silent_ticks(id, self.tick).is_some_and(|ticks| ticks < within_ticks);
+        let has_room = |id: &&u64| {
+            let id = **id;
+            if id == self.id() {
+                return with_this_node && !self.is_short_of_room;
+            }
+            is_heard(id) && !self.needs_files(id) && !self.handover.is_short_of_room(id)
+        };
+        self.voters.iter().filter(has_room).count() >= raft::majority(self.voters.len())
     }
 
     /// The others, in the order of the configuration, as this leader sees them; none where there is no office.
@@ -90,12 +147,18 @@ impl Replica {
             // Before it has acknowledged anything, what is sent next says how far it is; and where it has said that it lacks
             // more, that comes from what is forgotten.
             let next = self.raw.raft.prs().get(id).map_or(1, |progress| progress.next_idx);
-            let tail = self.raw.store();
             let has_until = if acknowledged == 0 { next.saturating_sub(1) } else { acknowledged };
-            let lag_bytes = if next <= tail.base_index() { None } else { tail.bytes_above(has_until) };
+            let lag_bytes = if self.needs_files(id) { None } else { self.raw.store().bytes_above(has_until) };
             Follower { id, acknowledged, silent_ticks, lag_bytes }
         };
         self.voters.iter().copied().filter(|id| *id != self.id()).map(follower).collect()
+    }
+
+    /// Whether a follower lacks what is no longer in memory. That it lacks anything is known to its leader only.
+    fn needs_files(&self, id: u64) -> bool {
+        let raft = &self.raw.raft;
+        let next = raft.prs().get(id).map_or(1, |progress| progress.next_idx);
+        raft.state == StateRole::Leader && next <= self.raw.store().base_index()
     }
 
     pub(super) fn present_office(&self) -> Office {

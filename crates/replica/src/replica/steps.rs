@@ -65,7 +65,8 @@ impl Replica {
     fn send(&mut self, messages: Vec<eraftpb::Message>) {
         for message in messages {
             let to = message.to;
-            self.outputs.push_back(Output::Send { to, message: PeerMessage::from_library(message) });
+            let message = PeerMessage::from_library(message).short_of_room(self.is_short_of_room);
+            self.outputs.push_back(Output::Send { to, message });
         }
     }
 

@@ -98,6 +98,10 @@ impl Node {
         self.replica.as_ref().is_some_and(Replica::is_leader)
     }
 
+    pub(crate) fn stand_aside(&mut self) {
+        self.replica().stand_aside();
+    }
+
     pub(crate) fn tick(&mut self) {
         self.replica().handle_tick();
     }

@@ -16,7 +16,7 @@ pub struct Key {
 }
 
 /// What a key takes.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// A whole number from the first to the second, both included.
     Number(u64, u64),
@@ -40,6 +40,10 @@ pub enum Kind {
     Tokens,
     /// Users, as `hash-password` prints them.
     Users,
+    /// The nodes of a cluster.
+    Peers,
+    /// A secret, or `none`.
+    Secret,
 }
 
 /// Whether a key can be set.
@@ -51,17 +55,17 @@ pub enum Status {
     NotYet(&'static str),
 }
 
-const REPLICATION: &str = "this version runs one node without replication";
 const TLS_CA: &str = "this version asks no client for a certificate";
 const QUEUE_API: &str = "this version has no HTTP queue API yet; the operator routes are on listen_admin";
 
 /// Every key of a node, in the order in which they are shown.
 pub const KEYS: &[Key] = &[
     ready("node_id", Kind::Number(0, 65_535), "0"),
-    not_yet("peers", REPLICATION),
+    // With them, peer_secret: see peers.rs.
+    ready("peers", Kind::Peers, "[]"),
     // Without credentials on this machine only: see addresses.rs.
     ready("listen_client", Kind::Address, "0.0.0.0:7188"),
-    not_yet("listen_peer", REPLICATION),
+    ready("listen_peer", Kind::Address, "0.0.0.0:7189"),
     ready("listen_admin", Kind::Address, "127.0.0.1:7190"),
     not_yet("listen_http", QUEUE_API),
     ready("listen_ws", Kind::AddressOrOff, "off"),
@@ -82,7 +86,7 @@ pub const KEYS: &[Key] = &[
     ready("tls_cert", Kind::File, "none"),
     ready("tls_key", Kind::File, "none"),
     not_yet("tls_ca", TLS_CA),
-    not_yet("peer_secret", REPLICATION),
+    ready("peer_secret", Kind::Secret, "none"),
     ready("tokens", Kind::Tokens, "[]"),
     ready("users", Kind::Users, "[]"),
     ready("metrics_enabled", Kind::Flag, "true"),

@@ -83,14 +83,25 @@ fn an_unknown_key_stops_the_start_with_the_nearest_valid_name() {
 
 #[test]
 fn what_is_not_there_yet_is_refused_by_name_when_it_is_set() {
-    for key in ["peers", "listen_http", "tls_ca", "peer_secret", "listen_peer"] {
+    for key in ["listen_http", "tls_ca"] {
         let error = with_flags(&[(key, "[]")]).expect_err(key);
         assert!(matches!(error, ConfigError::NotYet { .. }), "{error}");
         assert!(error.to_string().starts_with(key), "{error}");
     }
-    let (_folder, path) = file("node.json", r#"{"peers":[{"id":1}]}"#);
-    let error = Config::load(Some(&path), [], []).expect_err("peers");
-    assert!(error.to_string().contains("without replication"), "{error}");
+}
+
+#[test]
+fn a_cluster_is_read_from_a_file_and_its_secret_is_never_shown() {
+    let peers = r#"[{"id":1,"peer":"a:7189","client":"a:7188"},{"id":2,"peer":"b:7189","client":"b:7188"}]"#;
+    let text = format!(r#"{{"node_id":2,"peers":{peers},"peer_secret":"a secret of the cluster"}}"#);
+    let (_folder, path) = file("node.json", &text);
+    let (config, origins) = Config::load(Some(&path), [], []).expect("sound");
+    let cluster = config.cluster.expect("of two nodes");
+    assert_eq!((cluster.nodes().len(), cluster.listen_peer.port()), (2, 7189));
+    let shown = |key: &str| origins.iter().find(|origin| origin.key == key).expect("shown").value.clone();
+    assert_eq!((shown("peers").as_str(), shown("peer_secret").as_str()), ("[1 at a:7189, 2 at b:7189]", "[...]"));
+    let error = with_flags(&[("peer-secret", "a short one")]).expect_err("guessed").to_string();
+    assert!(error.starts_with("peer_secret = [...] in ") && error.contains("at least 16"), "{error}");
 }
 
 #[test]

@@ -7,7 +7,9 @@ use mortarmq_http::Token;
 use mortarmq_http::access::{User, read_tokens, read_users};
 
 use super::keys::{Key, Kind};
+use super::peers::{self, PeerAddress};
 use super::{ConfigError, Source};
+use crate::peers::Secret;
 use crate::web_socket::Origins;
 
 /// The value of a key.
@@ -33,6 +35,10 @@ pub enum Value {
     Tokens(Vec<Token>),
     /// Users.
     Users(Vec<User>),
+    /// Nodes of a cluster.
+    Peers(Vec<PeerAddress>),
+    /// A secret, or none.
+    Secret(Option<Secret>),
 }
 
 /// A value as it was written.
@@ -62,16 +68,26 @@ impl Given {
         let secret = match key.kind {
             Kind::Tokens => Some(read_tokens(&text).map(Value::Tokens)),
             Kind::Users => Some(read_users(&text).map(Value::Users)),
+            Kind::Secret => Some(read_secret(&text).ok_or_else(|| key.kind.expected()).map(Value::Secret)),
             _ => None,
         };
         if let Some(read) = secret {
-            // The text has digests, and an error must not show them.
+            // The text has secrets or digests, and an error must not show them.
             return read.map_err(|expected| ConfigError::Value {
                 key: key.name,
                 found: "[...]".to_owned(),
                 source_place: source.clone(),
                 expected,
             });
+        }
+        if key.kind == Kind::Peers {
+            let refused = |expected| ConfigError::Value {
+                key: key.name,
+                found: text.clone(),
+                source_place: source.clone(),
+                expected,
+            };
+            return peers::read(&text).map(Value::Peers).map_err(refused);
         }
         Value::from_text(key.kind, &text).ok_or_else(|| ConfigError::Value {
             key: key.name,
@@ -99,6 +115,8 @@ impl Value {
             Kind::Flag => text.parse().ok().map(Self::Flag),
             Kind::Tokens => read_tokens(text).ok().map(Self::Tokens),
             Kind::Users => read_users(text).ok().map(Self::Users),
+            Kind::Peers => peers::read(text).ok().map(Self::Peers),
+            Kind::Secret => read_secret(text).map(Self::Secret),
             Kind::Word(words) => words.iter().find(|word| **word == text).map(|word| Self::Word(word)),
         }
     }
@@ -148,6 +166,16 @@ impl Value {
         users.clone()
     }
 
+    pub(super) fn peers(&self) -> Vec<PeerAddress> {
+        let Self::Peers(peers) = self else { panic!("{self:?} is asked for as nodes") };
+        peers.clone()
+    }
+
+    pub(super) fn secret(&self) -> Option<Secret> {
+        let Self::Secret(secret) = self else { panic!("{self:?} is asked for as a secret") };
+        secret.clone()
+    }
+
     pub(super) fn word(&self) -> &'static str {
         let Self::Word(word) = self else { panic!("{self:?} is asked for as a word") };
         word
@@ -176,6 +204,12 @@ impl std::fmt::Display for Value {
                 let names: Vec<&str> = users.iter().map(|user| user.name.as_str()).collect();
                 write!(formatter, "[{}]", names.join(", "))
             }
+            Self::Peers(peers) => {
+                let nodes: Vec<String> = peers.iter().map(|peer| format!("{} at {}", peer.id, peer.peer)).collect();
+                write!(formatter, "[{}]", nodes.join(", "))
+            }
+            Self::Secret(Some(_)) => formatter.write_str("[...]"),
+            Self::Secret(None) => formatter.write_str(NO_FILE),
         }
     }
 }
@@ -195,6 +229,8 @@ impl Kind {
             Self::Word(words) => format!("give one of {}", words.join(", ")),
             Self::Tokens => "give the lines that `mortarmq hash-token` prints".to_owned(),
             Self::Users => "give the lines that `mortarmq hash-password` prints".to_owned(),
+            Self::Peers => peers::EXPECTED.to_owned(),
+            Self::Secret => "give at least 16 characters that nobody can guess, or none".to_owned(),
         }
     }
 }
@@ -203,6 +239,10 @@ impl Kind {
 const OFF: &str = "off";
 /// A file of this name is written `./none`.
 const NO_FILE: &str = "none";
+
+fn read_secret(text: &str) -> Option<Option<Secret>> {
+    if text == NO_FILE { Some(None) } else { Secret::new(text).map(Some) }
+}
 
 /// A plain number, or one with a unit of 1024s.
 fn bytes(text: &str) -> Option<u64> {

@@ -8,6 +8,7 @@ use mortarmq_types::{MonotonicTime, Position};
 use super::answers::{self, Behind};
 use super::outbox::Outbox;
 use super::session::{Session, Stage};
+use crate::clock::NodeClock;
 use crate::event::ToConnection;
 
 /// What waits for room in the outbox: usually one message of the channel at most, in the middle of being written.
@@ -42,7 +43,7 @@ impl Backlog {
     }
 
     /// Writes of the oldest message what fits the outbox.
-    pub(super) fn write_some(&mut self, session: &mut Session, outbox: &mut Outbox, now: MonotonicTime) -> Behind {
+    pub(super) fn write_some(&mut self, session: &mut Session, outbox: &mut Outbox, clock: NodeClock) -> Behind {
         let Some(step) = self.steps.front_mut() else { return Behind::GoesOn };
         match step {
             Step::Replies(replies) => {
@@ -61,6 +62,7 @@ impl Backlog {
                 }
             }
             Step::Deliveries(subscription, messages) => {
+                let now = clock.monotonic();
                 while let Some(delivery) = messages.pop_front() {
                     if session.stage == Stage::Ending && !session.expected.has_pulls() {
                         // Nobody settles it here any more. Its member is sent it when it resumes. What a pull asked for is

@@ -285,7 +285,6 @@ impl Connection {
 
     /// Moves answers and messages into the outbox until it is full or nothing is there.
     fn fill_outbox(&mut self) {
-        let mut now = None;
         while !self.outbox.is_full() && !self.is_last_written {
             if self.backlog.is_empty() {
                 match self.inbox.try_recv() {
@@ -293,8 +292,7 @@ impl Connection {
                     None => return,
                 }
             }
-            let now = *now.get_or_insert_with(|| self.shared.clock.now().monotonic);
-            let behind = self.backlog.write_some(&mut self.session, &mut self.outbox, now);
+            let behind = self.backlog.write_some(&mut self.session, &mut self.outbox, self.shared.clock);
             self.is_last_written = behind == Behind::Closes;
             self.send_unsent();
         }
@@ -303,7 +301,7 @@ impl Connection {
     fn write(&mut self) -> io::Result<()> {
         while !self.outbox.is_empty() && !self.is_blocked {
             if self.outbox.has_messages() {
-                let spent = self.outbox.take_spent(self.shared.clock.now().monotonic);
+                let spent = self.outbox.take_spent(self.shared.clock.monotonic());
                 self.backlog.add_unsent(spent);
                 self.send_unsent();
             }

@@ -4,8 +4,8 @@
 //! one [`PublishRun`], which the loop appends with a single copy.
 
 use super::batch::{KIND_PUBLISH, KIND_PUBLISH_BATCH, close_command, open_command};
-use super::codec::{CommandError, Fields};
-use super::{Asked, ITEMS_MAX, Publish, PublishBatch, PublishRecord, Times};
+use super::codec::{self, CommandError, Fields};
+use super::{Asked, Command, ITEMS_MAX, Publish, PublishBatch, PublishRecord, Times};
 use crate::idempotency::IdempotencyKey;
 use crate::record::{NewRecord, write_record};
 use bytes::{BufMut, Bytes, BytesMut};
@@ -20,6 +20,33 @@ pub struct PublishRun {
     pub count: u32,
     /// The commands, one behind the other, as they stand in a batch.
     pub commands: Bytes,
+}
+
+impl PublishRun {
+    /// Checks commands that another node has encoded: each is a publish to the topic. Says also whether each message has an
+    /// identity, by which it is stored once however often it is published.
+    ///
+    /// # Errors
+    /// What is not as [`PublishRunBuilder`] writes it: it must not get into the log (P11).
+    pub fn check(&self) -> Result<bool, CommandError> {
+        let mut fields = Fields::new(self.commands.clone());
+        let mut has_identity = true;
+        for _ in 0..self.count {
+            let command = fields.long_bytes()?;
+            let kind = command.first().copied().unwrap_or_default();
+            let (topic, producer_id, records) = match codec::decode(command)? {
+                Command::Publish(publish) => (publish.topic, publish.producer_id, vec![publish.record]),
+                Command::PublishBatch(batch) => (batch.topic, batch.producer_id, batch.records),
+                _ => return Err(CommandError::UnknownKind { found: kind }),
+            };
+            if topic != self.topic {
+                return Err(CommandError::Field { field: "topic", found: topic.get() });
+            }
+            has_identity &=
+                producer_id != ProducerId::ZERO || records.iter().all(|record| record.idempotency_key.is_some());
+        }
+        if fields.is_empty() { Ok(has_identity) } else { Err(CommandError::TrailingBytes) }
+    }
 }
 
 /// Encodes publishes into a buffer.

@@ -35,6 +35,8 @@ pub(crate) struct Consumer {
     plans: BTreeMap<u64, (u64, What)>,
     last_token: u64,
     pull_is_open: bool,
+    /// Pulls of members that are over, whose answers are still to come.
+    forgotten_pulls: u64,
     /// Acks without an answer, to be sent again.
     unanswered: Vec<u64>,
     /// When the last request was sent that was answered: the member lived then.
@@ -62,6 +64,9 @@ struct Held {
     seq: Seq,
     life: u64,
     was_retried: bool,
+    received_us: u64,
+    /// When its lease is over, in time in which its node was up; none of what may end earlier.
+    served_until_us: Option<u64>,
 }
 
 /// What becomes of a delivery.
@@ -110,6 +115,7 @@ impl Consumer {
             plans: BTreeMap::new(),
             last_token: HEARTBEAT,
             pull_is_open: false,
+            forgotten_pulls: 0,
             unanswered: Vec::new(),
             heard_ns: 0,
             next_heartbeat_us: 0,
@@ -191,6 +197,12 @@ impl World {
             self.record_left(number, heard_ns, None);
             self.be_another(number);
         }
+        let resumed = self.consumers[number].member;
+        self.join_as(number, resumed);
+    }
+
+    /// Joins as a member that it was, or as a new one.
+    fn join_as(&mut self, number: usize, resumed: Option<Member>) {
         let (member, secret) = (self.net.next() >> 1 | 1, self.net.next() >> 1);
         let now_ns = self.now_ns();
         let consumer = &mut self.consumers[number];
@@ -202,7 +214,7 @@ impl World {
             }
             None => (LETTERS_GROUP.to_owned(), String::new(), 64),
         };
-        let resume = consumer.member.map(|member| {
+        let resume = resumed.map(|member| {
             let held: Vec<String> = consumer.held.keys().map(u64::to_string).collect();
             format!(
                 "\"resume\":{{\"member_id\":{},\"secret\":{},\"held\":[{}]}}",
@@ -234,7 +246,7 @@ impl World {
         let topic = consumer.incarnation.take();
         consumer.connection = None;
         consumer.is_joined = false;
-        consumer.pull_is_open = false;
+        (consumer.pull_is_open, consumer.forgotten_pulls) = (false, 0);
         for expect in std::mem::take(&mut consumer.expects) {
             match expect {
                 Expect::Settled(said) => {
@@ -268,7 +280,12 @@ impl World {
                     self.consumer_told(number, expect, reply);
                 }
             }
-            ToClient::Delivery { delivery, lease_ms } => self.delivered(number, &delivery, lease_ms),
+            ToClient::Delivery { delivery, lease_ms, served_until_us } => {
+                self.delivered(number, &delivery, lease_ms, served_until_us);
+            }
+            ToClient::PullEnded { .. } if self.consumers[number].forgotten_pulls > 0 => {
+                self.consumers[number].forgotten_pulls -= 1;
+            }
             ToClient::PullEnded { result } => {
                 self.consumers[number].pull_is_open = false;
                 if let Err(failure) = &result
@@ -299,7 +316,14 @@ impl World {
                 let position = reply.result.is_ok().then_some(reply.position);
                 self.record_left(number, call, position);
                 self.be_another(number);
-                self.find_later(number);
+                if position.is_none() {
+                    // Its subscription may stand, and with it the number: it ends with its connection.
+                    let connection = self.consumers[number].connection;
+                    return self.go_elsewhere(connection);
+                }
+                if !self.consumers[number].expects.iter().any(|expect| matches!(expect, Expect::Joined { .. })) {
+                    self.find_later(number);
+                }
             }
         }
     }

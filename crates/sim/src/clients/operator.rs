@@ -21,6 +21,8 @@ pub(crate) struct Operator {
     scrapes: BTreeMap<u64, (u64, usize)>,
     act: Option<Asked>,
     queue: VecDeque<Deed>,
+    /// When it last began or ended to move a topic's paths.
+    moved_us: BTreeMap<usize, u64>,
     /// Whether it does nothing more.
     pub(crate) is_done: bool,
 }
@@ -38,6 +40,12 @@ struct Asked {
 impl Operator {
     pub(crate) fn waits(&self) -> bool {
         self.act.is_some()
+    }
+
+    /// Whether what it does may have ended a lease on a topic that began then.
+    pub(crate) fn may_move(&self, topic: usize, since_us: u64) -> bool {
+        let is_at_it = self.act.as_ref().is_some_and(|asked| asked.topic == topic && moves_paths(asked.deed));
+        is_at_it || self.moved_us.get(&topic).is_some_and(|moved_us| moved_us + TAKES_EFFECT_US >= since_us)
     }
 }
 
@@ -64,7 +72,7 @@ impl World {
                 connection.into_iter().for_each(|connection| self.end_link(connection, end));
             }
             Deed::Die { consumer } => self.die(place(consumer)),
-            Deed::Leave { consumer } => self.leave(place(consumer)),
+            Deed::Leave { consumer, is_back_at_once } => self.leave(place(consumer), is_back_at_once),
             Deed::Stall { consumer, ms } => {
                 let connection = self.consumers.get(place(consumer)).and_then(|found| found.connection());
                 let until_us = self.now_us + ms * 1000;
@@ -168,6 +176,9 @@ impl World {
         {
             self.operator.queue.push_front(Deed::Redrive { topic, count: count - 1 });
         }
+        if moves_paths(deed) {
+            self.operator.moved_us.insert(topic, self.now_us);
+        }
         let call = self.now_ns();
         let query = self.ask(node, |query| Input::Act { query, act });
         self.tally.operations += 1;
@@ -231,6 +242,9 @@ impl World {
 
     /// An act is over, or nobody knows.
     fn done(&mut self, asked: &Asked, reply: Option<QueryReply>) {
+        if moves_paths(asked.deed) {
+            self.operator.moved_us.insert(asked.topic, self.now_us);
+        }
         let answer: Option<Position> = reply.as_ref().filter(|reply| reply.result.is_ok()).map(|reply| reply.position);
         // What says no may have done a part.
         let outcome = if answer.is_some() { Outcome::Ok } else { Outcome::Unknown };
@@ -334,3 +348,11 @@ fn topic_of(deed: Deed) -> u64 {
         _ => 0,
     }
 }
+
+/// Whether it ends leases on the paths of a topic.
+fn moves_paths(deed: Deed) -> bool {
+    matches!(deed, Deed::Purge { .. } | Deed::Replay { .. } | Deed::Skip { .. } | Deed::Delete { .. })
+}
+
+/// An act whose answer says that its result is not known may still take effect so much later.
+const TAKES_EFFECT_US: u64 = 30_000_000;

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use mortarmq_node::{
-    Act, CatchUpDone, CatchUpMessage, Delivery, DiskState, Failure, PeerMessage, Query, ReadResult, Reply, Request,
-    Unsent,
+    Act, CatchUpDone, CatchUpMessage, Delivery, DiskState, Failure, ForwardMessage, PeerMessage, Query, ReadResult,
+    Reply, Request, Unsent,
 };
 use mortarmq_types::{ConnectionId, DeliveryId, MemberId};
 
@@ -125,8 +125,14 @@ pub(crate) enum Input {
     Peer {
         message: Box<PeerMessage>,
     },
+    /// Another node forwards something, or answers what this one forwarded.
+    Forward {
+        message: Box<ForwardMessage>,
+    },
     /// The office is to be handed over.
     HandOver,
+    /// The node is about to stop, and shall have no office.
+    StandAside,
     JournalWritten {
         ready_number: u64,
         took: Duration,
@@ -165,6 +171,8 @@ pub(crate) enum ToClient {
     Delivery {
         delivery: Box<Delivery>,
         lease_ms: u64,
+        /// When that is over, as [`World::served_us`](super::World::served_us) counts; nothing where nobody can know.
+        served_until_us: Option<u64>,
     },
     PullEnded {
         result: Result<u16, Failure>,

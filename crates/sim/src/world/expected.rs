@@ -51,6 +51,14 @@ impl World {
         }
     }
 
+    /// For how long a single node was up until now: no lease runs while it is down. Of several, the world does not know which
+    /// time is none for leases.
+    pub(crate) fn served_us(&self) -> Option<u64> {
+        let [machine] = self.nodes.as_slice() else { return None };
+        let down_us = machine.down_since_us.map_or(0, |since_us| self.now_us - since_us);
+        Some(self.now_us - machine.down_us - down_us)
+    }
+
     /// What is sent is leased under that delivery (P5, P8). In a turn in which something was applied, it may have ended meanwhile.
     pub(super) fn expect_live(&mut self, node: usize, output: &Output) {
         let (Output::Deliveries { messages, .. }, Some(process)) = (output, &self.nodes[node].process) else { return };

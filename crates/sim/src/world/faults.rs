@@ -137,6 +137,7 @@ impl World {
         self.note_crash(node);
         let machine = &mut self.nodes[node];
         machine.process = None;
+        machine.down_since_us.get_or_insert(self.now_us);
         machine.life += 1;
         machine.armed = None;
         machine.paused_until_us = 0;
@@ -197,7 +198,14 @@ impl World {
             return;
         }
         self.nodes[node].enter(Site::Recovery);
-        match self.recover(node) {
+        let before = self.damaged_files(node);
+        let recovered = self.recover(node);
+        if let Err(error) = &recovered
+            && self.nodes[node].struck().is_none()
+        {
+            self.expect_unchanged(node, &before, error);
+        }
+        match recovered {
             Ok((recovered, room, room_news)) => self.begin(node, recovered, room, room_news),
             Err(_) if self.nodes[node].struck().is_some() => {
                 self.tally.reach("recovery cut");
@@ -308,6 +316,8 @@ impl World {
             scrub: Scrub::new(Arc::new(self.nodes[node].disk.clone()), PathBuf::from(DATA_DIR)),
         };
         self.nodes[node].process = Some(process);
+        let down_us = self.nodes[node].down_since_us.take().map_or(0, |since_us| self.now_us - since_us);
+        self.nodes[node].down_us += down_us;
         self.rot_let_it_start(node);
         self.check_all(node);
         let life = self.nodes[node].life;

@@ -196,6 +196,7 @@ impl World {
         let waiting = std::mem::take(&mut link.outlet);
         link.expected -= waiting.iter().map(answers).sum::<u64>();
         let now = self.nodes[node].clock.now(self.now_us).monotonic;
+        let served_us = self.served_us();
         let mut messages = Vec::new();
         for output in waiting {
             match output {
@@ -206,7 +207,9 @@ impl World {
                         deliveries.into_iter().partition(|delivery| now < delivery.send_before);
                     messages.extend(fresh.into_iter().map(|delivery| {
                         let lease_ms = delivery.lease_until.since_ms(now);
-                        ToClient::Delivery { delivery: Box::new(delivery), lease_ms }
+                        // The node's clock counts milliseconds.
+                        let served_until_us = served_us.map(|served_us| served_us + lease_ms.saturating_sub(1) * 1000);
+                        ToClient::Delivery { delivery: Box::new(delivery), lease_ms, served_until_us }
                     }));
                     if !spent.is_empty() {
                         self.tally.reach("lease half spent before it was sent");

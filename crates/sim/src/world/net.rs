@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::{Bytes, BytesMut};
-use mortarmq_node::{CatchUpMessage, PeerMessage};
+use mortarmq_node::{CatchUpMessage, ForwardMessage, PeerMessage};
 use mortarmq_types::{NodeId, ShardId};
 
 use super::World;
@@ -72,8 +72,23 @@ pub(crate) fn links_of(shape: Shape, node: usize, nodes: usize) -> BTreeSet<(usi
 }
 
 impl World {
-    /// A node says something to another: the bytes go over the link, as often and as late as that likes.
-    pub(super) fn send_peer(&mut self, from: usize, to: NodeId, encode: impl FnOnce(&mut BytesMut)) {
+    /// A node says something to another.
+    pub(super) fn send_peer(&mut self, from: usize, to: NodeId, message: &PeerMessage) {
+        let mut bytes = BytesMut::new();
+        message.encode(ShardId::ZERO, &mut bytes);
+        self.carry(from, to, &bytes.freeze());
+    }
+
+    /// A node forwards to another, or answers what that forwarded.
+    pub(super) fn send_forward(&mut self, from: usize, to: NodeId, message: &ForwardMessage) {
+        self.tally.reach("a request was forwarded");
+        let mut bytes = BytesMut::new();
+        message.encode(ShardId::ZERO, &mut bytes);
+        self.carry(from, to, &bytes.freeze());
+    }
+
+    /// Bytes go over the link, as often and as late as that likes.
+    fn carry(&mut self, from: usize, to: NodeId, bytes: &Bytes) {
         let to = usize::from(to.get());
         let settings = &self.settings;
         let (lost, doubled, late) =
@@ -85,9 +100,6 @@ impl World {
             return;
         }
         let copies = if is_lossy && net.chance.below(1000) < doubled { 2 } else { 1 };
-        let mut bytes = BytesMut::new();
-        encode(&mut bytes);
-        let bytes = bytes.freeze();
         for _ in 0..copies {
             let net = &mut self.peers;
             let times = if is_lossy && net.chance.below(1000) < late { 100 } else { 1 };
@@ -103,19 +115,25 @@ impl World {
 
     /// A node says something about a snapshot to another, on the same way.
     pub(super) fn send_catch_up(&mut self, from: usize, to: NodeId, message: &CatchUpMessage) {
-        self.send_peer(from, to, |bytes| message.encode(ShardId::ZERO, bytes));
+        let mut bytes = BytesMut::new();
+        message.encode(ShardId::ZERO, &mut bytes);
+        self.carry(from, to, &bytes.freeze());
     }
 
     /// The bytes of a message arrive. Nobody is there to hear what comes to a node that is down.
     pub(super) fn peer_arrives(&mut self, to: usize, bytes: Bytes) {
-        if CatchUpMessage::is_one(&bytes) {
-            return match CatchUpMessage::decode(bytes) {
-                Ok((_, message)) => self.give(to, Input::CatchUp { message: Box::new(message) }),
-                Err(error) => self.fail(format!("P11: what one node says no other can read: {error}")),
-            };
-        }
-        match PeerMessage::decode(bytes) {
-            Ok((_, message)) => self.give(to, Input::Peer { message: Box::new(message) }),
+        let read = if CatchUpMessage::is_one(&bytes) {
+            let read = CatchUpMessage::decode(bytes).map_err(|error| error.to_string());
+            read.map(|(_, message)| Input::CatchUp { message: Box::new(message) })
+        } else if bytes.starts_with(FORWARD_MAGIC) {
+            let read = ForwardMessage::decode(bytes).map_err(|error| error.to_string());
+            read.map(|(_, message)| Input::Forward { message: Box::new(message) })
+        } else {
+            let read = PeerMessage::decode(bytes).map_err(|error| error.to_string());
+            read.map(|(_, message)| Input::Peer { message: Box::new(message) })
+        };
+        match read {
+            Ok(input) => self.give(to, input),
             Err(error) => self.fail(format!("P11: what one node says no other can read: {error}")),
         }
     }
@@ -138,6 +156,9 @@ impl World {
         self.at(until_us, Event::Cut { cut, is_cut: false });
     }
 }
+
+/// How what is forwarded begins.
+const FORWARD_MAGIC: &[u8] = b"MMQF";
 
 #[cfg(test)]
 mod tests {

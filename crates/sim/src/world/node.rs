@@ -29,6 +29,10 @@ pub(crate) struct Machine {
     pub(crate) armed: Option<Armed>,
     /// How long a sync takes while it is slow.
     pub(crate) slow_sync_us: Option<u64>,
+    /// Since when there is no process.
+    pub(crate) down_since_us: Option<u64>,
+    /// How long there was none before.
+    pub(crate) down_us: u64,
     /// Until when the process stands still.
     pub(crate) paused_until_us: u64,
     /// Until when it may be slow, because the disk was full or slow or the process stood still.

@@ -99,6 +99,24 @@ impl World {
         true
     }
 
+    /// The files that are damaged, as they are.
+    pub(super) fn damaged_files(&self, node: usize) -> Vec<(PathBuf, Option<Vec<u8>>)> {
+        let machine = &self.nodes[node];
+        let contents = |damage: &Damage| (damage.path.clone(), machine.disk.contents(&damage.path).ok());
+        machine.damages.iter().map(contents).collect()
+    }
+
+    /// A start that is refused has changed nothing of what it names (P11).
+    pub(super) fn expect_unchanged(&mut self, node: usize, before: &[(PathBuf, Option<Vec<u8>>)], error: &str) {
+        let machine = &self.nodes[node];
+        let is_changed = |(path, contents): &&(PathBuf, Option<Vec<u8>>)| {
+            error.contains(&*path.to_string_lossy()) && machine.disk.contents(path).ok() != *contents
+        };
+        if let Some((path, _)) = before.iter().find(is_changed) {
+            self.fail(format!("P11: {} was changed by a start that refuses it: {error}", path.display()));
+        }
+    }
+
     /// A node started with what rotted: in its journal it has written over it, or it never mattered, as where a file is another.
     pub(super) fn rot_let_it_start(&mut self, node: usize) {
         let machine = &mut self.nodes[node];
@@ -210,13 +228,18 @@ impl World {
         }
     }
 
-    /// Nothing moves any more, and nobody puts right what rotted: an operator drops what a path owes of it.
+    /// Nothing moves any more, and nobody puts right what rotted, or nobody can: a dead letter that a start made again without its
+    /// value stays as it is, and so does a message that was made of it before. An operator drops what a path owes of it.
     pub(super) fn purge_unreadable(&mut self) {
         let Some(process) = &self.nodes[0].process else { return };
         let state = process.node.shard().state();
         let mut deeds = Vec::new();
         for path in state.paths.values() {
-            let is_held = path.partitions.made().any(|(_, partition)| partition.held().next().is_some());
+            let nobody_mends = self.settings.mends == 0;
+            let is_held = path.partitions.made().any(|(_, partition)| {
+                let is_redriven = |seq| partition.sources().any(|(redriven, _)| redriven == seq);
+                partition.held().any(|(seq, _)| nobody_mends || is_redriven(seq))
+            });
             let Some(topic) = state.topics.get(&path.topic).filter(|_| is_held) else { continue };
             let name = topic.name.strip_prefix("$dlq.").unwrap_or(&topic.name);
             let places = 0..self.topics.len();
@@ -370,7 +393,9 @@ fn cut(disk: &MemoryDisk, files: &[PathBuf], place: u64, journal_step_bytes: Opt
     let files = filled(disk, files);
     let (file, place) = (choose(files.len(), place)?, place / FILES_MAX);
     let (path, good) = &files[file];
-    let length = place % good.len() as u64;
+    // Some end within their header.
+    let within = if place.is_multiple_of(4) { good.len().min(HEADER_BYTES) } else { good.len() };
+    let length = place / 4 % within as u64;
     if let Some(step_bytes) = journal_step_bytes
         && file + 1 == files.len()
         && length.is_multiple_of(step_bytes)
@@ -405,6 +430,8 @@ fn choose(count: usize, place: u64) -> Option<usize> {
     usize::try_from(place % FILES_MAX).ok()?.checked_rem(count)
 }
 
+/// Behind this no file has its header.
+const HEADER_BYTES: usize = 4096;
 /// A place counts files up to here, then bytes and bits in one of them.
 const FILES_MAX: u64 = 1024;
 /// The bit of a place that says that it is among what was written last.

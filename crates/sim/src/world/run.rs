@@ -157,7 +157,10 @@ impl World {
             | Event::StopConnections { .. }
             | Event::Scrub { .. } => {}
             Event::Peer { to, bytes } => self.peer_arrives(to, bytes),
-            Event::Cut { cut, is_cut } => self.peers.set_cut(cut, is_cut && !self.is_healing),
+            Event::Cut { cut, is_cut } => {
+                self.peers.set_cut(cut, is_cut && !self.is_healing);
+                self.forget_loss();
+            }
             Event::Patience => self.lose_patience(),
             Event::Connect { client } => self.connect(client),
             Event::Arrive { connection } => self.arrive(connection),
@@ -247,7 +250,7 @@ impl World {
     /// Whether everything is answered and nothing is owed: seen twice, the run is over.
     fn look_drained(&mut self) {
         let open = self.what_is_open();
-        if self.settings.mends == 0 && open == self.open_before {
+        if open == self.open_before {
             self.purge_unreadable();
         }
         if open.is_empty() && self.tally.operations < self.settings.operations {
@@ -335,6 +338,8 @@ fn machine(number: u64, plan: &Plan, chance: &mut Random) -> Machine {
         faults: plan.faults.iter().filter(is_mine).copied().collect(),
         armed: None,
         slow_sync_us: None,
+        down_since_us: None,
+        down_us: 0,
         paused_until_us: 0,
         troubled_until_us: 0,
         told: Position::default(),

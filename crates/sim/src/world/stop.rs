@@ -19,7 +19,7 @@ impl World {
         process.stopping = Some(Stopping { down_ms, is_loop_told: false });
         self.tally.fault(kind);
         if has_peers {
-            self.give(node, Input::HandOver);
+            self.give(node, Input::StandAside);
         }
         for connection in self.links_of(node) {
             // What is on its way is not waited for: from now on nothing is read.

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use mortarmq_node::{Now, Output};
-use mortarmq_types::{ConnectionId, ShardId};
+use mortarmq_types::{ConnectionId};
 
 use super::World;
 use super::event::{Event, Input};
@@ -116,11 +116,13 @@ impl World {
                 process.turns.journal_written(target, now, at, took, ready_number);
             }
             Input::Peer { message } => target.handle_peer(now, *message),
+            Input::Forward { message } => target.handle_forward(now, *message),
             Input::HandOver => {
                 if target.handle_hand_over(now, None).is_ok() {
                     self.tally.reach("office handed over");
                 }
             }
+            Input::StandAside => target.handle_stand_aside(now),
             Input::SegmentsWritten { ticket } => target.handle_segments_written(now, ticket),
             Input::CheckpointWritten { log_index, bytes } => target.handle_checkpoint_written(now, log_index, bytes),
             Input::CatchUpDone { done } => target.handle_catch_up_done(now, *done),
@@ -199,10 +201,9 @@ impl World {
                     let at_us = self.now_us + self.net.delay(20, self.settings.link_us);
                     self.at(at_us, Event::Answer { query, reply });
                 }
-                Output::SendPeer { to, message } => {
-                    self.send_peer(node, to, |bytes| message.encode(ShardId::ZERO, bytes))
-                }
+                Output::SendPeer { to, message } => self.send_peer(node, to, &message),
                 Output::SendCatchUp { to, message } => self.send_catch_up(node, to, &message),
+                Output::SendForward { to, message } => self.send_forward(node, to, &message),
                 Output::Role { epoch, is_leader, .. } => {
                     self.trace.note(self.now_us, "role", &[node as u64, epoch.get(), u64::from(is_leader)]);
                     if is_leader {
@@ -275,7 +276,9 @@ impl World {
             Input::Disk { state } => ("in disk", state.free_bytes),
             Input::ReadDone { ticket, .. } => ("in read", *ticket),
             Input::Peer { message } => ("in peer", message.from() >> 32),
+            Input::Forward { message } => ("in forwarded", message.from >> 32),
             Input::HandOver => ("in hand over", 0),
+            Input::StandAside => ("in stand aside", 0),
         };
         self.trace.note(self.now_us, what, &[node as u64, number]);
         if let Input::Requests { requests, .. } = input {

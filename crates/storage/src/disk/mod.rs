@@ -7,6 +7,7 @@
 //! [`DiskFile::sync_data`] which returned `Ok`, and names that were covered by a [`Disk::sync_dir`] of their directory
 //! which returned `Ok`. A sector of 512 bytes is written whole or not at all; all else may be old, new or a mixture.
 
+mod freeing;
 mod image;
 mod lock;
 mod memory;

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use rustix::fs::{FallocateFlags, fallocate, statvfs};
 use rustix::io::Errno;
 
-use super::{Disk, DiskFile};
+use super::{Disk, DiskFile, freeing};
 
 /// The operating system's file system.
 ///
@@ -51,7 +51,7 @@ impl Disk for RealDisk {
     }
 
     fn remove(&self, path: &Path) -> io::Result<()> {
-        std::fs::remove_file(path)
+        freeing::remove(path)
     }
 
     fn remove_dir(&self, dir: &Path) -> io::Result<()> {

@@ -13,7 +13,7 @@ const DATA_DIR: &str = "data";
 fn identity() -> Identity {
     let cluster_id = std::array::from_fn(|byte| 0xC0 + byte as u8);
     let peers = [1, 2, 0x0305].map(NodeId::new).to_vec();
-    Identity { cluster_id, node_id: NodeId::new(2), incarnation: Identity::FIRST_INCARNATION, peers }
+    Identity { cluster_id, node_id: NodeId::new(2), incarnation: Identity::FIRST_INCARNATION, peers, is_promise: false }
 }
 
 fn path() -> PathBuf {
@@ -147,7 +147,7 @@ fn p11_what_a_checksum_does_not_show_is_not_believed() {
     assert_eq!(error.to_string(), format!("data/identity has version 9; this build reads version {VERSION}"));
     // A promise, an incarnation of 0, a byte that must be zero, another number of peers, peers out of order.
     let state = "its state is none that this version knows";
-    assert_eq!(rotten(&with(30, 2)), (30, state));
+    assert_eq!(rotten(&with(30, 3)), (30, state));
     assert_eq!(rotten(&with(24, 0)), (0, "its incarnation is 0"));
     assert_eq!(rotten(&with(31, 1)), (0, "its fields make no sense"));
     assert_eq!(rotten(&with(32, 2)), (0, "its fields make no sense"));
@@ -257,4 +257,39 @@ fn an_identity_is_found_again_on_the_systems_disk() {
     identity().write(&RealDisk, &data_dir).expect("the same again");
     assert_eq!(Identity::read(&RealDisk, &data_dir).expect("sound"), Some(identity()));
     assert_eq!(RealDisk.list(&data_dir).expect("listed"), ["identity"]);
+}
+
+#[test]
+fn rule_4_a_promise_becomes_the_identity_whatever_happens_meanwhile() {
+    let promise = Identity { is_promise: true, ..identity() };
+    for crash_at in 0.. {
+        let disk = MemoryDisk::new();
+        promise.write(&disk, Path::new(DATA_DIR)).expect("an empty folder");
+        assert_eq!(Identity::read(&disk, Path::new(DATA_DIR)).expect("sound"), Some(promise.clone()));
+        disk.crash_at(disk.operations() + crash_at + 1);
+        let is_over = promise.clone().fulfil(&disk, Path::new(DATA_DIR)).is_ok();
+        for seed in 0..8 {
+            let disk = disk.after_power_loss(seed);
+            let found = Identity::read(&disk, Path::new(DATA_DIR)).expect("sound").expect("one of the two");
+            assert_eq!(Identity { is_promise: true, ..found.clone() }, promise);
+            assert!(!is_over || !found.is_promise, "it was durable when it was told");
+            let mut again = found;
+            again.fulfil(&disk, Path::new(DATA_DIR)).expect("again");
+            assert!(!again.is_promise);
+        }
+        if is_over {
+            return;
+        }
+    }
+}
+
+#[test]
+fn rule_4_what_was_not_promised_is_not_fulfilled() {
+    let disk = MemoryDisk::new();
+    let mut promise = Identity { is_promise: true, ..identity() };
+    assert!(matches!(promise.fulfil(&disk, Path::new(DATA_DIR)), Err(IdentityError::Another { .. })));
+    let other = Identity { cluster_id: [0; 16], ..identity() };
+    other.write(&disk, Path::new(DATA_DIR)).expect("an empty folder");
+    assert!(matches!(promise.fulfil(&disk, Path::new(DATA_DIR)), Err(IdentityError::Another { .. })));
+    assert!(promise.is_promise);
 }

@@ -2,7 +2,7 @@
 //!
 //! It lies in `data_dir/journal`, in files `NNNNNNNN.journal` numbered from 1. Those that a checkpoint covers are freed
 //! from the oldest on (`release.rs`) and used again (`spare.rs`). The bytes are described in `layout.rs`,
-//! how a bad batch is judged in `torn_tail.rs`.
+//! how a bad batch is judged in `torn_tail.rs`, how a torn one is cut in `cut.rs`.
 //!
 //! # Invariants
 //! 1. At most one batch is ever unsynced: [`Journal::append`] returns only after its fsync, and after any error but a
@@ -14,7 +14,9 @@
 //! 5. The files are numbered without a gap, and the one with the newest batch is among them.
 
 mod append;
+mod cut;
 mod layout;
+mod name;
 mod recover;
 mod release;
 mod roll;
@@ -181,7 +183,7 @@ impl Journal {
     /// The disk's.
     pub fn exists(disk: &dyn Disk, data_dir: &Path) -> io::Result<bool> {
         let dir = data_dir.join(JOURNAL_DIR);
-        Ok(disk.exists(&dir)? && disk.list(&dir)?.iter().any(|name| roll::file_number(name).is_some()))
+        Ok(disk.exists(&dir)? && name::is_any(disk, &dir)?)
     }
 }
 

@@ -7,10 +7,12 @@ use std::sync::Arc;
 use bytes::Bytes;
 use mortarmq_types::Mutant;
 
+use super::cut;
 use super::layout::{
     BLOCK_BYTES, BatchHeader, FileHeader, Generations, MAX_MEMBERSHIP_BYTES, Mark, Parsed, Place, VERSION,
 };
-use super::roll::{JournalFile, OlderFile, file_number, file_path, filled_bytes};
+use super::name::{ListedFile, file_path, listed};
+use super::roll::{JournalFile, OlderFile, filled_bytes};
 use super::spare::find_spares;
 use super::torn_tail::{Tail, judge};
 use super::{
@@ -54,8 +56,8 @@ impl Journal {
         let files = journal_files(&*disk, &dir, covered)?;
         let mut replay = Replay::new(&*disk, options, covered.is_some(), on_batch);
         replay.recovered.membership = membership;
-        for (position, (number, path)) in files.iter().enumerate() {
-            replay.file(*number, path, position + 1 == files.len())?;
+        for file in &files {
+            replay.file(file)?;
         }
         let file = replay.finish(&dir)?;
         let Replay { recovered, next_batch, previous_hash, older, .. } = replay;
@@ -79,21 +81,22 @@ impl Journal {
 }
 
 /// The files in order. The first must be there unless a checkpoint covers it; then at least one must be.
-fn journal_files(disk: &dyn Disk, dir: &Path, covered: Option<Covered>) -> Result<Vec<(u64, PathBuf)>, JournalError> {
-    let names = disk.list(dir).map_err(JournalError::io("list", dir))?;
-    let mut numbers: Vec<u64> = names.iter().filter_map(|name| file_number(name)).collect();
-    numbers.sort_unstable();
-    let first = numbers.first().copied();
+fn journal_files(disk: &dyn Disk, dir: &Path, covered: Option<Covered>) -> Result<Vec<ListedFile>, JournalError> {
+    let files = listed(dir, &disk.list(dir).map_err(JournalError::io("list", dir))?);
+    let first = files.first().map(|file| file.number);
     if covered.is_some() && first.is_none() {
         return Err(JournalError::Missing { path: file_path(dir, FIRST_FILE) });
     }
     let first = first.filter(|_| covered.is_some()).unwrap_or(FIRST_FILE);
-    for (number, expected) in numbers.iter().zip(first..) {
-        if *number != expected {
+    for (file, expected) in files.iter().zip(first..) {
+        if file.number < expected {
+            return Err(JournalError::rotten(&file.path, 0, SECOND_OF_A_NUMBER));
+        }
+        if file.number > expected {
             return Err(JournalError::Missing { path: file_path(dir, expected) });
         }
     }
-    Ok(numbers.into_iter().map(|number| (number, file_path(dir, number))).collect())
+    Ok(files)
 }
 
 /// The scan of the files. Only [`Replay::finish`] writes.
@@ -167,9 +170,10 @@ impl<'a> Replay<'a> {
     }
 
     /// Replays one file, or notes that a roll-over never finished it. Changes nothing on disk.
-    pub(super) fn file(&mut self, number: u64, path: &Path, is_last: bool) -> Result<(), JournalError> {
-        let file = self.disk.open(path).map_err(JournalError::io("open", path))?;
-        let mut window = Window::open(file).map_err(JournalError::io("read", path))?;
+    pub(super) fn file(&mut self, file: &ListedFile) -> Result<(), JournalError> {
+        let (number, path) = (file.number, &*file.path);
+        let opened = self.disk.open(path).map_err(JournalError::io("open", path))?;
+        let mut window = Window::open(opened).map_err(JournalError::io("read", path))?;
         let block = window.read(0, BLOCK_BYTES).map_err(JournalError::unreadable(path, 0))?;
         let header = match FileHeader::parse(block) {
             Parsed::Good(header) => header,
@@ -177,7 +181,7 @@ impl<'a> Replay<'a> {
                 let path = path.to_path_buf();
                 return Err(JournalError::UnknownVersion { path, offset: 0, found, supported: VERSION });
             }
-            Parsed::Damaged if is_last && !self.must_be_sound() => return self.unfinished_file(window, path),
+            Parsed::Damaged if file.is_last && !self.must_be_sound(file) => return self.unfinished_file(window, path),
             Parsed::Damaged => return Err(JournalError::rotten(path, 0, "the file header fails its checksum")),
         };
         if self.current.is_none() && self.is_covered && number > FIRST_FILE {
@@ -189,13 +193,13 @@ impl<'a> Replay<'a> {
         if self.recovered.batches == 0 {
             self.recovered.hard_state = HardState { term: header.term, vote: header.vote, commit: 0 };
         }
-        self.batches(window, path, header, is_last, BLOCK_BYTES as u64)
+        self.batches(window, file, header, BLOCK_BYTES as u64)
     }
 
     /// Whether the file at hand cannot be what an interrupted roll-over left: with a checkpoint there are batches, and
-    /// the file with the newest of them is never freed.
-    fn must_be_sound(&self) -> bool {
-        self.is_covered && self.current.is_none()
+    /// the file with the newest of them is never freed; and one that is being cut was read before.
+    fn must_be_sound(&self, file: &ListedFile) -> bool {
+        (self.is_covered && self.current.is_none()) || file.cut_at.is_some()
     }
 
     /// A header must name this file and the batch before it.
@@ -225,7 +229,7 @@ impl<'a> Replay<'a> {
     fn unfinished_file(&mut self, mut window: Window, path: &Path) -> Result<(), JournalError> {
         let block = window.read(0, BLOCK_BYTES).map_err(JournalError::unreadable(path, 0))?;
         let is_begun = block.iter().any(|byte| *byte != 0);
-        if is_begun && window.file_bytes() < BLOCK_BYTES as u64 {
+        if is_begun && window.file_bytes() < BLOCK_BYTES as u64 && !Mutant::ShortFileForgotten.is_on() {
             // A header is written over zeros that were synced: the file was longer once.
             return Err(JournalError::rotten(path, window.file_bytes(), "the file was cut short"));
         }
@@ -250,11 +254,11 @@ impl<'a> Replay<'a> {
     pub(super) fn batches(
         &mut self,
         mut window: Window,
-        path: &Path,
+        file: &ListedFile,
         header: FileHeader,
-        is_last: bool,
         begin: u64,
     ) -> Result<(), JournalError> {
+        let path = &*file.path;
         let batches_end = filled_bytes(&header, window.file_bytes());
         if batches_end < header.zero_step_bytes.min(header.file_bytes) {
             return Err(JournalError::rotten(path, window.file_bytes(), "the file was cut short"));
@@ -271,7 +275,13 @@ impl<'a> Replay<'a> {
                 previous_hash: self.previous_hash,
             };
             let read = read_batch(&mut window, &place, batches_end).map_err(JournalError::unreadable(path, end))?;
-            let Some(found) = read else { break judge(&mut window, path, &place, batches_end, is_last)? };
+            let Some(found) = read else {
+                break if cut::is_under_way(file, &place)? {
+                    cut::remains(&mut window, path, &place)?
+                } else {
+                    judge(&mut window, path, &place, batches_end, file.is_last)?
+                };
+            };
             let (entries, clock) = (found.batch.entries.len() as u64, found.batch.clock);
             self.recovered.batches += 1;
             self.recovered.entries += entries;
@@ -319,20 +329,28 @@ impl<'a> Replay<'a> {
         let Replayed { mut window, path, header, last_valid, end, newest_index, tail } = current;
         let last_bytes = (end - last_valid) as usize;
         let last = window.read(last_valid, last_bytes).map_err(JournalError::unreadable(&path, last_valid))?.to_vec();
-        let mut file = JournalFile::with_header(&header, window.file().clone(), path.clone());
+        let mut file = JournalFile::with_header(&header, window.file().clone(), path);
         file.filled_bytes = filled_bytes(&header, window.file_bytes());
         (file.position, file.newest_index) = (end, newest_index);
         if let Tail::Torn { end: torn_end } = tail {
-            self.recovered.torn = Some(TornTail { file: path.clone(), offset: end, bytes: torn_end - end });
+            let whole_path = file_path(dir, header.file);
+            self.recovered.torn = Some(TornTail { file: whole_path, offset: end, bytes: torn_end - end });
             if Mutant::TornTailKept.is_on() {
                 file.position = torn_end;
             }
         }
         // Both are written again even if they read back well: if a sync of an earlier process failed, the system holds
-        // these bytes for clean and would sync nothing. Zeroing all that follows is also what cuts a torn batch.
-        file.file.write_all_at(&last, last_valid).map_err(JournalError::io("write", &path))?;
-        file.zero(file.position, window.file_bytes())?;
-        file.file.sync_data().map_err(JournalError::io("sync", &path))?;
+        // these bytes for clean and would sync nothing. Zeros go over zeros only, but for a cut.
+        file.file.write_all_at(&last, last_valid).map_err(JournalError::io("write", &file.path))?;
+        let is_zero = tail == Tail::Clean && header.reused_generation == 0;
+        if is_zero || Mutant::CutNotRecorded.is_on() {
+            file.zero(file.position, window.file_bytes())?;
+        }
+        file.file.sync_data().map_err(JournalError::io("sync", &file.path))?;
+        if tail != Tail::Clean && !Mutant::CutNotRecorded.is_on() {
+            file.cut(self.disk, dir, end, window.file_bytes())?;
+        }
+        file.rename(self.disk, file_path(dir, header.file))?;
         self.disk.sync_dir(dir).map_err(JournalError::io("sync", dir))?;
         Ok(file)
     }
@@ -382,5 +400,7 @@ fn read_batch(window: &mut Window, place: &Place, batches_end: u64) -> std::io::
     Ok(header.decode(image).map(|batch| Found { batch, disk_bytes, hash }))
 }
 
+/// What is wrong with a file that nobody but a stranger can have made: a journal renames, and never copies.
+pub(super) const SECOND_OF_A_NUMBER: &str = "there is another file of this number";
 /// Files are numbered from here.
 const FIRST_FILE: u64 = 1;

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use mortarmq_types::Mutant;
 
 use super::layout::{BLOCK_BYTES, FileHeader, Generations};
+use super::name::file_path;
 use super::{Journal, JournalError};
 use crate::disk::{Disk, DiskFile};
 
@@ -191,17 +192,3 @@ pub(super) fn filled_bytes(header: &FileHeader, length: u64) -> u64 {
         length / header.zero_step_bytes * header.zero_step_bytes
     }
 }
-
-/// The name of a journal file.
-pub(super) fn file_path(dir: &Path, number: u64) -> PathBuf {
-    dir.join(format!("{number:08}{SUFFIX}"))
-}
-
-/// The number in a journal file's name; nothing for other names.
-pub(super) fn file_number(name: &str) -> Option<u64> {
-    let digits = name.strip_suffix(SUFFIX)?;
-    let number = digits.parse().ok()?;
-    (format!("{number:08}") == digits).then_some(number)
-}
-
-const SUFFIX: &str = ".journal";

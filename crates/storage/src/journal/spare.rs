@@ -13,7 +13,8 @@ use std::sync::Arc;
 use mortarmq_types::Mutant;
 
 use super::layout::{BLOCK_BYTES, FileHeader, Parsed};
-use super::roll::{JournalFile, file_path, filled_bytes};
+use super::name::file_path;
+use super::roll::{JournalFile, filled_bytes};
 use super::{Journal, JournalError, JournalOptions};
 use crate::disk::{Disk, DiskFile, is_full};
 

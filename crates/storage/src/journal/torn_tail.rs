@@ -9,7 +9,8 @@
 //! first sector that begins as it should and makes no sense is torn too if no other sector of the batch arrived. A batch
 //! that was acknowledged has at least seven more, so damage to one sector is never taken for that. A write that ends within
 //! the last sector of a batch leaves none that shows an older generation: that cannot be told from damage, and is refused
-//! (`docs/decisions/011-a-write-that-ends-within-a-sector.md`).
+//! (`docs/decisions/011-a-write-that-ends-within-a-sector.md`). What a start leaves that is hit while it cuts is not judged
+//! here: the file's name says what it is (`cut.rs`).
 
 use std::path::Path;
 

@@ -6,8 +6,9 @@ use std::path::Path;
 use mortarmq_types::ShardId;
 
 use super::layout::{BLOCK_BYTES, BatchHeader, FileHeader, Mark, Parsed};
-use super::recover::Replay;
-use super::roll::{file_number, file_path, filled_bytes};
+use super::name::{ListedFile, file_path, listed};
+use super::recover::{Replay, SECOND_OF_A_NUMBER};
+use super::roll::filled_bytes;
 use super::torn_tail::Tail;
 use super::{JOURNAL_DIR, JournalBatch, JournalError, JournalOptions};
 use crate::disk::{Disk, SECTOR_BYTES, Window};
@@ -21,9 +22,8 @@ pub(crate) fn verify(
     report: &mut Report<'_>,
 ) -> Result<bool, VerifyError> {
     let dir = data_dir.join(JOURNAL_DIR);
-    let mut numbers: Vec<u64> = list(disk, &dir)?.iter().filter_map(|name| file_number(name)).collect();
-    numbers.sort_unstable();
-    let (Some(first), Some(last)) = (numbers.first().copied(), numbers.last().copied()) else {
+    let files = listed(&dir, &list(disk, &dir)?);
+    let Some(first) = files.first().map(|file| file.number) else {
         if covered.is_some() {
             report.damage(&dir, 0, "there is a checkpoint, but the journal that goes on from it is missing");
         }
@@ -39,13 +39,17 @@ pub(crate) fn verify(
     let options = JournalOptions::new(ShardId::ZERO);
     let mut replay = Replay::new(disk, options, covered.is_some(), &mut on_batch);
     let mut expected = if covered.is_some() { first } else { 1 };
-    for number in numbers {
-        for missing in expected..number {
+    for file in &files {
+        if file.number < expected {
+            report.damaged_file(disk, &file.path, 0, SECOND_OF_A_NUMBER);
+            continue;
+        }
+        for missing in expected..file.number {
             report.damage(&file_path(&dir, missing), 0, "the file is missing");
             replay.resume_at(1, 0);
         }
-        expected = number + 1;
-        verify_file(&mut replay, disk, &dir, number, number == last, report);
+        expected = file.number + 1;
+        verify_file(&mut replay, disk, file, report);
     }
     if let Some(path) = &replay.recovered.unfinished_file {
         report.note(path, 0, "a file that was begun and not finished; the next start removes it");
@@ -60,24 +64,17 @@ pub(crate) fn verify(
 }
 
 /// Checks one file to its end, past whatever is damaged in it.
-fn verify_file(
-    replay: &mut Replay<'_>,
-    disk: &dyn Disk,
-    dir: &Path,
-    number: u64,
-    is_last: bool,
-    report: &mut Report<'_>,
-) {
-    let path = file_path(dir, number);
-    report.read(disk.open(&path).and_then(|file| file.len()).unwrap_or(0));
-    let mut replayed = replay.file(number, &path, is_last);
+fn verify_file(replay: &mut Replay<'_>, disk: &dyn Disk, file: &ListedFile, report: &mut Report<'_>) {
+    let path = &*file.path;
+    report.read(disk.open(path).and_then(|file| file.len()).unwrap_or(0));
+    let mut replayed = replay.file(file);
     while let Err(error) = replayed {
         let (damaged, offset, what) = match error {
             JournalError::Rotten { path, offset, what } => (path, offset, what),
             JournalError::Unreadable { path, offset, source } => (path, offset, format!("it cannot be read: {source}")),
             error => {
                 let offset = if let JournalError::UnknownVersion { offset, .. } = &error { *offset } else { 0 };
-                report.damage(&path, offset, chain(&error));
+                report.damage(path, offset, chain(&error));
                 replay.resume_at(1, 0);
                 return;
             }
@@ -88,23 +85,23 @@ fn verify_file(
         // What follows is told by what it says of itself: this file's header, or the next batch header in it.
         replay.resume_at(1, 0);
         if damaged != path {
-            replayed = replay.file(number, &path, is_last);
+            replayed = replay.file(file);
             continue;
         }
-        replayed = match next_batch(disk, &path, offset, missing) {
+        replayed = match next_batch(disk, path, offset, missing) {
             Ok(None) => return,
             Ok(Some(next)) => {
                 replay.resume_at(next.batch, next.previous_hash);
-                replay.batches(next.window, &path, next.header, is_last, next.offset)
+                replay.batches(next.window, file, next.header, next.offset)
             }
-            Err(source) => return report.damage(&path, offset, format!("what follows cannot be read: {source}")),
+            Err(source) => return report.damage(path, offset, format!("what follows cannot be read: {source}")),
         };
     }
     let tail = replay.current.as_ref().filter(|current| current.path == path);
     if let Some((Tail::Torn { end }, begin)) = tail.map(|current| (current.tail, current.end)) {
         let bytes = end - begin;
         let what = format!("a crash left the last batch half-written ({bytes} bytes); the next start cuts it");
-        report.note(&path, begin, what);
+        report.note(path, begin, what);
     }
 }
 

@@ -49,6 +49,10 @@ impl SegmentWriter {
             if found > Some(file.bytes) && !Mutant::SegmentNotTruncated.is_on() {
                 // It is about to be changed: by then it must be known that it will not be refused.
                 let identity = FileIdentity::of_relative_path(&file.path).expect(CHECKED);
+                if Mutant::CutBeforeRefusal.is_on() {
+                    let file_to_cut = disk.open(&path).map_err(CheckpointError::io("open", &path))?;
+                    file_to_cut.set_len(file.bytes).map_err(CheckpointError::io("cut", &path))?;
+                }
                 let open = self.shared.open(identity).map_err(CheckpointError::Reopen)?;
                 longer.push((open, path.clone(), file.bytes));
             }

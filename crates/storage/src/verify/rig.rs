@@ -54,7 +54,7 @@ pub(crate) fn event(seq: u64) -> LedgerRecord {
 
 pub(crate) fn write_identity(disk: &MemoryDisk) {
     let (node_id, incarnation) = (NodeId::new(1), Identity::FIRST_INCARNATION);
-    let identity = Identity { cluster_id: [7; 16], node_id, incarnation, peers: vec![node_id] };
+    let identity = Identity { cluster_id: [7; 16], node_id, incarnation, peers: vec![node_id], is_promise: false };
     identity.write(disk, Path::new(DATA_DIR)).expect("an identity");
 }
 

@@ -72,6 +72,8 @@ fn takes(kind: Kind) -> String {
         Kind::Word(words) => words.join(", "),
         Kind::Tokens => "JSON: [{name, sha256, grants}], as hash-token prints them".to_owned(),
         Kind::Users => "JSON: [{name, argon2, grants}], as hash-password prints them".to_owned(),
+        Kind::Peers => "JSON: [{id, peer, client, http}], all nodes of the cluster; the same on every node".to_owned(),
+        Kind::Secret => "At least 16 characters, the same on every node; none: without".to_owned(),
     }
 }
 
@@ -84,6 +86,7 @@ const fn value_name(kind: Kind) -> &'static str {
         Kind::File => "FILE",
         Kind::Flag => "BOOL",
         Kind::Word(..) => "WORD",
-        Kind::Tokens | Kind::Users | Kind::Origins => "JSON",
+        Kind::Secret => "SECRET",
+        Kind::Tokens | Kind::Users | Kind::Origins | Kind::Peers => "JSON",
     }
 }

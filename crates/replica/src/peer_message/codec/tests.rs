@@ -83,7 +83,7 @@ fn forged(at: usize, with: &[u8]) -> Result<(ShardId, PeerMessage), PeerBytesErr
 fn p11_what_fits_its_checksum_is_looked_at_all_the_same() {
     assert_eq!(forged(4, &[0, 2]), Err(PeerBytesError::UnknownVersion { found: 2 }));
     assert_eq!(forged(6, &[0]), Err(PeerBytesError::Unknown { field: "kind", found: 0 }));
-    assert_eq!(forged(7, &[2]), Err(PeerBytesError::Unknown { field: "flags", found: 2 }));
+    assert_eq!(forged(7, &[4]), Err(PeerBytesError::Unknown { field: "flags", found: 4 }));
     assert_eq!(forged(88, &u32::MAX.to_be_bytes()), Err(PeerBytesError::Pieces));
     assert_eq!(forged(92, &u32::MAX.to_be_bytes()), Err(PeerBytesError::Pieces), "no room is made for them");
     assert_eq!(forged(92, &1_u32.to_be_bytes()), Err(PeerBytesError::Pieces), "something is left over");

@@ -25,7 +25,7 @@ impl World {
         consumer.held.clear();
         consumer.plans.clear();
         consumer.unanswered.clear();
-        consumer.pull_is_open = false;
+        consumer.forgotten_pulls += u64::from(std::mem::take(&mut consumer.pull_is_open));
     }
 
     /// A consumer dies with what it holds.
@@ -53,8 +53,8 @@ impl World {
         self.break_link(connection);
     }
 
-    /// A consumer leaves.
-    pub(crate) fn leave(&mut self, number: usize) {
+    /// A consumer leaves, and may take the number of its subscription again in the same breath.
+    pub(crate) fn leave(&mut self, number: usize, is_back_at_once: bool) {
         let now_ns = self.now_ns();
         let Some(consumer) = self.consumers.get_mut(number).filter(|consumer| consumer.is_joined) else { return };
         let Some(connection) = consumer.connection else { return };
@@ -62,6 +62,9 @@ impl World {
         consumer.plans.clear();
         consumer.expects.push_back(Expect::Left { call: now_ns });
         self.send(connection, vec![Request::Heartbeat { subscription: SUBSCRIPTION, leave: true }]);
+        if is_back_at_once {
+            self.join_as(number, None);
+        }
     }
 
     /// Leaves the node if that does not serve its member any more; says whether it did. Of several nodes, one whose office has

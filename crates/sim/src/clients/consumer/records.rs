@@ -2,10 +2,12 @@
 
 use std::borrow::Cow;
 
-use mortarmq_history::{Extend, Nack, NackTo, Operate, OperateKind, Outcome, Record, Settle};
-use mortarmq_types::TopicIncarnation;
+use mortarmq_history::{Cause, Deliver, Extend, Nack, NackTo, Operate, OperateKind, Outcome, Record, Settle};
+use mortarmq_node::Delivery;
+use mortarmq_types::{DeliveryId, TopicIncarnation};
 
 use super::{Said, What};
+use crate::clients::value;
 use crate::history::path_name;
 use crate::world::World;
 
@@ -14,6 +16,40 @@ impl World {
         let incarnation = self.letters.get(&topic).copied().unwrap_or(topic);
         let name = path_name(&self.topics, incarnation, self.consumers[number].group).unwrap_or_default();
         (incarnation, name)
+    }
+
+    /// A delivery, and what is known of its message.
+    pub(super) fn record_deliver(&mut self, number: usize, delivery: &Delivery, known: value::Held, lease_ms: u64) {
+        let (call, ret) = ((self.samples.before(delivery.position.commit_index) + 1) * 1000, self.now_ns());
+        let (incarnation, path) = self.path_of(number, delivery.topic);
+        let client = self.consumers[number].name();
+        let record = Record::Deliver(Deliver {
+            client: Some(Cow::Owned(client)),
+            path: Cow::Owned(path),
+            msg: Cow::Owned(known.message),
+            key: known.key.map(Cow::Owned),
+            call: call.min(ret),
+            ret: Some(ret),
+            partition: Some(u32::from(delivery.partition.get())),
+            seq: Some(delivery.seq.get()),
+            delivery_id: Some(delivery.delivery_id.get()),
+            attempt: Some(delivery.attempt.get()),
+            cause: Some(cause(delivery.cause)),
+            prev: (delivery.previous != DeliveryId::ZERO).then(|| delivery.previous.get()),
+            // The node's clock counts milliseconds.
+            lease_ms: Some(lease_ms.saturating_sub(1)),
+            hash: Some(Cow::Owned(known.hash)),
+            commit: Some(delivery.position.commit_index.get()),
+            epoch: Some(delivery.position.epoch.get()),
+            origin: known.origin.filter(|_| self.consumers[number].group.is_none()).map(|origin| {
+                // Histories call an incarnation by its own name.
+                let group = origin.rsplit_once('/').map_or("", |(_, group)| group);
+                let name = self.topics.incarnation(incarnation).map_or("", |known| known.name.as_str());
+                Cow::Owned(format!("{name}/{group}"))
+            }),
+            txn: None,
+        });
+        self.histories.record(incarnation, &record);
     }
 
     pub(super) fn record_settle(
@@ -72,5 +108,17 @@ impl World {
             epoch: position.map(|position| position.epoch.get()),
         });
         self.histories.record(incarnation, &record);
+    }
+}
+
+pub(super) fn cause(cause: mortarmq_types::Cause) -> Cause {
+    match cause {
+        mortarmq_types::Cause::First => Cause::First,
+        mortarmq_types::Cause::LeaseExpired => Cause::LeaseExpired,
+        mortarmq_types::Cause::Nacked => Cause::Nacked,
+        mortarmq_types::Cause::Released => Cause::Released,
+        mortarmq_types::Cause::ConsumerLost => Cause::ConsumerLost,
+        mortarmq_types::Cause::Redriven => Cause::Redriven,
+        mortarmq_types::Cause::Replayed => Cause::Replayed,
     }
 }

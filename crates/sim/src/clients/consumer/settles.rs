@@ -1,19 +1,24 @@
 //! What a consumer does with what it is given.
 
-use std::borrow::Cow;
-
-use mortarmq_history::{Cause, Deliver, Outcome, Record};
+use mortarmq_history::Outcome;
 use mortarmq_node::{Answer, Delivery, ErrorCode, Failure, Reply, Request, Single, fold};
 use mortarmq_shard::{SettleCode, SettleKind};
 use mortarmq_types::{DeliveryId, MemberId};
 
+use super::records::cause;
 use super::{Expect, Held, SUBSCRIPTION, Said, What};
 use crate::clients::value::{hash_of, read_value, value_of};
 use crate::world::{Client, Event, World};
 
 impl World {
     /// A message came.
-    pub(super) fn delivered(&mut self, number: usize, delivery: &Delivery, lease_ms: u64) {
+    pub(super) fn delivered(
+        &mut self,
+        number: usize,
+        delivery: &Delivery,
+        lease_ms: u64,
+        served_until_us: Option<u64>,
+    ) {
         let Some(mut known) = read_value(&delivery.record) else {
             return self.fail("P11: a delivery's record cannot be read".to_owned());
         };
@@ -29,7 +34,11 @@ impl World {
         self.delivered_from.insert(place, known.message.clone());
         let id = delivery.delivery_id.get();
         let life = self.era();
-        let consumer = &mut self.consumers[number];
+        let consumer = &self.consumers[number];
+        // On an ordered path a lease ends with one before it of its key; a dead letter may be brought back meanwhile.
+        let ends_alone = consumer
+            .group
+            .is_some_and(|group| known.key.is_none() || !self.topics.get(consumer.topic).groups[group].by_key);
         if !consumer.is_joined || consumer.held.contains_key(&id) {
             // It was on its way when the member left, or is sent again for good measure.
             return;
@@ -44,37 +53,10 @@ impl World {
             seq: delivery.seq,
             life,
             was_retried: false,
+            received_us: self.now_us,
+            served_until_us: served_until_us.filter(|_| ends_alone),
         };
-        let (call, ret) = ((self.samples.before(delivery.position.commit_index) + 1) * 1000, self.now_ns());
-        let (incarnation, path) = self.path_of(number, delivery.topic);
-        let client = self.consumers[number].name();
-        let record = Record::Deliver(Deliver {
-            client: Some(Cow::Owned(client)),
-            path: Cow::Owned(path),
-            msg: Cow::Owned(known.message),
-            key: known.key.map(Cow::Owned),
-            call: call.min(ret),
-            ret: Some(ret),
-            partition: Some(u32::from(delivery.partition.get())),
-            seq: Some(delivery.seq.get()),
-            delivery_id: Some(id),
-            attempt: Some(delivery.attempt.get()),
-            cause: Some(cause(delivery.cause)),
-            prev: (delivery.previous != DeliveryId::ZERO).then(|| delivery.previous.get()),
-            // The node's clock counts milliseconds.
-            lease_ms: Some(lease_ms.saturating_sub(1)),
-            hash: Some(Cow::Owned(known.hash)),
-            commit: Some(delivery.position.commit_index.get()),
-            epoch: Some(delivery.position.epoch.get()),
-            origin: known.origin.filter(|_| self.consumers[number].group.is_none()).map(|origin| {
-                // Histories call an incarnation by its own name.
-                let group = origin.rsplit_once('/').map_or("", |(_, group)| group);
-                let name = self.topics.incarnation(incarnation).map_or("", |known| known.name.as_str());
-                Cow::Owned(format!("{name}/{group}"))
-            }),
-            txn: None,
-        });
-        self.histories.record(incarnation, &record);
+        self.record_deliver(number, delivery, known, lease_ms);
         self.tally.operations += 1;
         self.tally.reach(cause(delivery.cause).word());
         if self.era() > 1 && delivery.cause == mortarmq_types::Cause::First {
@@ -215,6 +197,7 @@ impl World {
                     let outcome = if code == SettleCode::Done { Outcome::Ok } else { Outcome::Refused };
                     self.record_settle(number, &said, Some(position), outcome, Some(self.now_ns()));
                     self.note_settled(&said, outcome, life);
+                    self.expect_lease_over(number, &said, outcome);
                     if said.what != What::Extend || outcome != Outcome::Ok {
                         self.consumers[number].held.remove(&said.delivery_id);
                     }
@@ -222,6 +205,21 @@ impl World {
             }
             Ok(other) => self.fail(format!("{} settles were answered with {other:?}", all.len())),
             Err(failure) => self.settle_refused(number, all, &failure),
+        }
+    }
+
+    /// An ack that comes within the lease is taken (P5): time in which the node is down is none, and a member that is there
+    /// has what it holds. What an operator moves away meanwhile is another matter.
+    fn expect_lease_over(&mut self, number: usize, said: &Said, outcome: Outcome) {
+        let is_plain = outcome == Outcome::Refused && said.what == What::Ack && !said.held.was_retried;
+        let (Some(until_us), Some(served_us)) = (said.held.served_until_us.filter(|_| is_plain), self.served_us())
+        else {
+            return;
+        };
+        let left_us = until_us.saturating_sub(served_us);
+        if left_us > 0 && !self.operator.may_move(self.consumers[number].topic, said.held.received_us) {
+            let id = said.delivery_id;
+            self.fail(format!("P5: the ack of delivery {id} is refused, and its lease lasts for {left_us} us more"));
         }
     }
 
@@ -267,17 +265,5 @@ impl World {
             let at_us = self.now_us + 50_000;
             self.at(at_us, Event::Act { client: Client::Consumer(number), token });
         }
-    }
-}
-
-fn cause(cause: mortarmq_types::Cause) -> Cause {
-    match cause {
-        mortarmq_types::Cause::First => Cause::First,
-        mortarmq_types::Cause::LeaseExpired => Cause::LeaseExpired,
-        mortarmq_types::Cause::Nacked => Cause::Nacked,
-        mortarmq_types::Cause::Released => Cause::Released,
-        mortarmq_types::Cause::ConsumerLost => Cause::ConsumerLost,
-        mortarmq_types::Cause::Redriven => Cause::Redriven,
-        mortarmq_types::Cause::Replayed => Cause::Replayed,
     }
 }

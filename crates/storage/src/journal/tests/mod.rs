@@ -1,6 +1,7 @@
 //! Tests of the journal: what goes in comes out, crashes lose nothing acknowledged, rot is never taken for a tear.
 
 mod crash;
+mod cut;
 mod every_subset;
 mod faults;
 mod full;

@@ -1,0 +1,216 @@
+//! Goal: three nodes as processes keep the contract when the one that leads is killed, stopped or emptied, and whoever connects without
+//! being one of them changes nothing. Method: the binary, three times, on ports of this machine.
+
+mod support;
+
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use mortarmq_client::{Client, ClientOptions, ConsumerOptions, Message, ProducerOptions, ReconnectOptions};
+use support::{Broker, wait_for};
+use tempfile::TempDir;
+
+const SECRET: &str = "a secret of these three nodes";
+const LONG: Duration = Duration::from_secs(30);
+
+/// Three nodes, and where each takes the links of the others.
+struct Cluster {
+    nodes: Vec<Broker>,
+    ports: [u16; 3],
+    folder: TempDir,
+}
+
+impl Cluster {
+    fn start() -> Self {
+        let listeners = [(); 3].map(|()| TcpListener::bind("127.0.0.1:0").expect("a free port"));
+        let ports = listeners.each_ref().map(|listener| listener.local_addr().expect("bound").port());
+        drop(listeners);
+        let folder = tempfile::tempdir().expect("a folder");
+        let mut cluster = Self { nodes: Vec::new(), ports, folder };
+        for node in 0..3 {
+            let node = cluster.spawn(node, SECRET);
+            cluster.nodes.push(node);
+        }
+        cluster.nodes.iter_mut().for_each(Broker::wait_until_ready);
+        cluster
+    }
+
+    fn flags(&self, node: usize, secret: &str) -> Vec<String> {
+        let peer =
+            |(id, port): (usize, &u16)| format!(r#"{{"id":{id},"peer":"127.0.0.1:{port}","client":"127.0.0.1:7188"}}"#);
+        let peers: Vec<String> = self.ports.iter().enumerate().map(peer).collect();
+        let listen = format!("127.0.0.1:{}", self.ports[node]);
+        let (id, peers) = (node.to_string(), format!("[{}]", peers.join(",")));
+        let flags = ["--node-id", &id, "--peers", &peers, "--listen-peer", &listen, "--peer-secret", secret];
+        flags.into_iter().chain(["--disk-reserve-bytes", "0"]).map(str::to_owned).collect()
+    }
+
+    fn spawn(&self, node: usize, secret: &str) -> Broker {
+        let flags = self.flags(node, secret);
+        let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
+        Broker::spawn_with(&self.folder.path().join(format!("node{node}")), &flags)
+    }
+
+    fn restart(&mut self, node: usize) {
+        let flags = self.flags(node, SECRET);
+        let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
+        self.nodes[node].restart_with(&flags);
+    }
+
+    /// The node that serves, once there is one among these.
+    fn leader_among(&self, nodes: &[usize]) -> usize {
+        let serves = |node: &&usize| get(&self.nodes[**node].admin_addr, "/readyz").starts_with("HTTP/1.1 200");
+        wait_for(LONG, || nodes.iter().find(serves).copied())
+    }
+
+    fn leader(&self) -> usize {
+        self.leader_among(&[0, 1, 2])
+    }
+
+    async fn client(&self) -> Client {
+        let servers: Vec<&str> = self.nodes.iter().map(|node| node.client_addr.as_str()).collect();
+        let reconnect = ReconnectOptions { initial_ms: 10, max_ms: 50, give_up_after: Some(LONG) };
+        let options = ClientOptions { reconnect, ..ClientOptions::to(&servers.join(",")) };
+        Client::connect(options).await.expect("a node is up")
+    }
+}
+
+fn get(admin: &str, path: &str) -> String {
+    let asked = || {
+        let mut stream = TcpStream::connect(admin.trim_start_matches("http://"))?;
+        stream.write_all(format!("GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").as_bytes())?;
+        let mut text = String::new();
+        stream.read_to_string(&mut text).map(|_| text)
+    };
+    asked().unwrap_or_default()
+}
+
+fn others(node: usize) -> Vec<usize> {
+    (0..3).filter(|other| *other != node).collect()
+}
+
+/// Publishes so many, each waited for; the longest that one took.
+async fn publish(client: &Client, from: u64, count: u64) -> Duration {
+    let producer = client.producer("orders", ProducerOptions::default()).await.expect("the topic exists");
+    let mut longest = Duration::ZERO;
+    for number in from..from + count {
+        let begun = Instant::now();
+        producer.publish(Message::of(number.to_string().as_bytes())).await.expect("a majority is up");
+        longest = longest.max(begun.elapsed());
+    }
+    producer.close().await;
+    longest
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn p1_p6_a_killed_leader_loses_nothing_and_no_ack_is_forgotten() {
+    let mut cluster = Cluster::start();
+    let client = cluster.client().await;
+    client.declare_topic("orders", Default::default()).await.expect("a majority is up");
+    let mut consumer =
+        client.consumer("orders", "billing", ConsumerOptions::default()).await.expect("the topic exists");
+    let mut seen = Vec::new();
+    for round in 0..2 {
+        let leader = cluster.leader();
+        publish(&client, round * 100, 50).await;
+        cluster.nodes[leader].kill();
+        publish(&client, round * 100 + 50, 50).await;
+        for _ in 0..100 {
+            let delivery =
+                tokio::time::timeout(LONG, consumer.next()).await.expect("in time").expect("goes on").expect("sound");
+            seen.push(String::from_utf8(delivery.value.to_vec()).expect("a number").parse::<u64>().expect("a number"));
+            delivery.ack().await.expect("its lease is live");
+        }
+        assert!(cluster.leader_among(&others(leader)) != leader);
+        cluster.restart(leader);
+    }
+    seen.sort_unstable();
+    assert_eq!(seen, (0..200).collect::<Vec<u64>>(), "each came and was acked once");
+    // The books are the same on whoever leads next.
+    let leader = cluster.leader();
+    cluster.nodes[leader].kill();
+    let leader = cluster.leader_among(&others(leader));
+    let books = cluster.nodes[leader].rows(&["balance"]);
+    assert!(books.contains("200"), "{books}");
+    consumer.close().await.expect("a majority is up");
+    client.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn rule_4_an_emptied_node_stays_out_and_says_why() {
+    let mut cluster = Cluster::start();
+    let client = cluster.client().await;
+    client.declare_topic("orders", Default::default()).await.expect("a majority is up");
+    publish(&client, 0, 10).await;
+    let emptied = others(cluster.leader())[0];
+    cluster.nodes[emptied].kill();
+    let folder = cluster.folder.path().join(format!("node{emptied}"));
+    // All of it, or the journal only: either way it has forgotten what it said.
+    std::fs::rename(folder.join("journal"), cluster.folder.path().join("journal")).expect("it is there");
+    assert_stays_out(&cluster, emptied);
+    std::fs::remove_dir_all(&folder).expect("it is there");
+    assert_stays_out(&cluster, emptied);
+    assert!(!Path::new(&folder).join("journal").exists(), "it has not begun");
+    publish(&client, 10, 10).await;
+    client.close().await;
+}
+
+fn assert_stays_out(cluster: &Cluster, node: usize) {
+    let mut emptied = cluster.spawn(node, SECRET);
+    assert_ne!(emptied.wait_for_end(), Some(0));
+    let log = emptied.log_since_start();
+    assert!(log.contains("this node's data is gone") && log.contains("must not vote"), "{log}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn p2_a_graceful_stop_hands_the_office_over() {
+    let mut cluster = Cluster::start();
+    let client = cluster.client().await;
+    client.declare_topic("orders", Default::default()).await.expect("a majority is up");
+    publish(&client, 0, 10).await;
+    let leader = cluster.leader();
+    assert_eq!(cluster.nodes[leader].stop(), Some(0));
+    let heir = cluster.leader_among(&others(leader));
+    // Nobody had to notice first that it is gone.
+    let log = cluster.nodes[heir].log_since_start();
+    assert!(!log.contains("no leader is known") || log.matches("this node leads").count() == 1, "{log}");
+    publish(&client, 10, 10).await;
+    client.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn p10_strangers_change_nothing_and_a_node_with_another_secret_stays_out() {
+    let mut cluster = Cluster::start();
+    let client = cluster.client().await;
+    client.declare_topic("orders", Default::default()).await.expect("a majority is up");
+    let leader = cluster.leader();
+    // Nonsense, and connections that say nothing, more than there are places for.
+    let held: Vec<TcpStream> = (0..100)
+        .map(|number| {
+            let mut stream = TcpStream::connect(("127.0.0.1", cluster.ports[leader])).expect("it listens");
+            if number % 2 == 0 {
+                // It may be closed already.
+                let _ = stream.write_all(&[number; 5000]);
+            }
+            stream
+        })
+        .collect();
+    publish(&client, 0, 10).await;
+    drop(held);
+    let stranger = others(leader)[0];
+    cluster.nodes[stranger].kill();
+    let flags = cluster.flags(stranger, "another secret of one node");
+    let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
+    cluster.nodes[stranger].restart_with(&flags);
+    wait_for(LONG, || cluster.nodes[stranger].log_since_start().contains("another peer_secret").then_some(()));
+    publish(&client, 10, 10).await;
+    // With the right one it is back.
+    cluster.nodes[stranger].kill();
+    cluster.restart(stranger);
+    let third = others(leader)[1];
+    cluster.nodes[third].kill();
+    publish(&client, 20, 10).await;
+    client.close().await;
+}

@@ -1,0 +1,84 @@
+//! A node's way into its cluster: it listens for the others, finds out whose data it has, and makes its links.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use mortarmq_node::drive::Standing;
+use mortarmq_storage::{Disk, Identity, IdentityError};
+use mortarmq_types::NodeId;
+use tokio::net::TcpListener;
+use tokio::runtime::Runtime;
+
+use super::assembly::{AssemblyError, assemble};
+use super::handshake::Self_;
+use super::incoming::{Gate, PeerListener};
+use super::outgoing::{Dial, PeerLinks};
+use crate::config::Cluster;
+use crate::inbox::EventSender;
+use crate::server::StartError;
+
+/// A node that listens for the others of its cluster.
+pub(crate) struct Entry {
+    own: Self_,
+    others: Vec<Dial>,
+    gate: Arc<Gate>,
+    /// Where it listens.
+    pub(crate) address: SocketAddr,
+}
+
+impl Entry {
+    /// Listens. Nothing that is said is heard yet, but who asks what this node's folder holds is told.
+    pub(crate) fn begin(runtime: &Runtime, node: NodeId, cluster: &Cluster) -> Result<Self, StartError> {
+        let failed = |source| StartError::Bind { key: "listen_peer", address: cluster.listen_peer, source };
+        let listener = runtime.block_on(TcpListener::bind(cluster.listen_peer)).map_err(failed)?;
+        let address = listener.local_addr().map_err(failed)?;
+        let own = Self_ { node, incarnation: 0, cluster: None, nodes: cluster.nodes(), secret: cluster.secret.clone() };
+        let others = cluster.peers.iter().filter(|peer| peer.id != node.get());
+        let others = others.map(|peer| Dial { node: NodeId::new(peer.id), address: peer.peer.clone() }).collect();
+        // Until its folder was looked at, it is not said to be empty: whoever begins a cluster must not rely on that.
+        let gate = Arc::new(Gate::new(own.clone()));
+        runtime.spawn(PeerListener { listener, gate: Arc::clone(&gate) }.run());
+        Ok(Self { own, others, gate, address })
+    }
+
+    /// Whose data the folder has; waits for the others where it has none.
+    pub(crate) async fn identity(&mut self, disk: &dyn Disk, data_dir: &Path) -> Result<Identity, AssemblyError> {
+        let identity = assemble(disk, data_dir, &self.own, &self.others, &self.gate).await?;
+        (self.own.incarnation, self.own.cluster) = (identity.incarnation, Some(identity.cluster_id));
+        Ok(identity)
+    }
+
+    /// Begins to dial the others.
+    pub(crate) fn links(&self, runtime: &Runtime) -> PeerLinks {
+        PeerLinks::begin(&self.own, &self.others, runtime.handle())
+    }
+
+    /// From now on the others are heard.
+    pub(crate) fn open(&self, events: EventSender) {
+        self.gate.open(self.own.clone(), events);
+    }
+
+    /// What is to be done when the first batch is durable, if the folder holds a promise only.
+    pub(crate) fn promise(&self, disk: &Arc<dyn Disk>, data_dir: &Path, identity: Identity) -> Option<Promise> {
+        let (disk, data_dir, gate) = (Arc::clone(disk), data_dir.to_path_buf(), Arc::clone(&self.gate));
+        identity.is_promise.then_some(Promise { disk, data_dir, identity, gate })
+    }
+}
+
+/// The promise to be one of a cluster, until something is durable.
+pub(crate) struct Promise {
+    disk: Arc<dyn Disk>,
+    data_dir: PathBuf,
+    identity: Identity,
+    gate: Arc<Gate>,
+}
+
+impl Promise {
+    /// Something is durable, and nobody was told: from now on an empty journal is a loss.
+    pub(crate) fn fulfil(mut self) -> Result<(), IdentityError> {
+        self.identity.fulfil(&*self.disk, &self.data_dir)?;
+        self.gate.show(Standing::Member(self.identity.cluster_id));
+        Ok(())
+    }
+}

@@ -1,0 +1,23 @@
+//! The links to the other nodes: what they say arrives at the shard's loop, and what it says to them leaves.
+//!
+//! A node dials each other one and only says something over the links that it dialled. So there are two pairs of them between any two
+//! nodes, in each direction one for the log and one for all else: votes, heartbeats and answers never wait behind entries. Whoever
+//! connects shows first that it knows the secret of the cluster and means this node; every frame is numbered and sealed.
+//! What is lost with a link is said again by whoever needs it.
+//!
+//! Reading order: `entry.rs` (a node's way into its cluster), `handshake.rs` (who connects to whom, and with which keys), `sealed.rs` (frames), `outgoing.rs` and `incoming.rs` (the
+//! links), `assembly.rs` (how the nodes of a new cluster find each other).
+
+mod assembly;
+mod entry;
+mod handshake;
+mod incoming;
+mod outgoing;
+mod sealed;
+mod word;
+
+pub use assembly::AssemblyError;
+pub(crate) use entry::{Entry, Promise};
+pub(crate) use handshake::Secret;
+pub(crate) use outgoing::PeerLinks;
+pub(crate) use word::Word;
