@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
 use mortarmq_node::drive::{Checkpointed, Flushed, Room, SegmentKeeper, Segments, UnreadableCopy, Waiting};
-use mortarmq_node::{CatchUpWork, SegmentWork};
+use mortarmq_node::{CatchUpDone, CatchUpWork, SegmentWork};
 use mortarmq_shard::Image;
 use mortarmq_storage::CheckpointMeta;
 
@@ -160,8 +160,31 @@ impl Behind {
     }
 
     fn catch_up(&mut self, work: CatchUpWork) {
+        if let CatchUpWork::Begin { log_index, bytes } = work {
+            tracing::info!(
+                log_index,
+                bytes,
+                "the log does not bring this node up: it fetches the leader's checkpoint and files"
+            );
+        }
         match self.keeper.catch_up(work) {
-            Ok(done) => self.events.send(Event::CatchUpDone { done }),
+            Ok(done) => {
+                match &done {
+                    CatchUpDone::Whole { meta, .. } => {
+                        tracing::info!(log_index = meta.log_index, "the leader's checkpoint and files are here");
+                    }
+                    CatchUpDone::Finished => {
+                        tracing::info!("the leader's checkpoint is installed; the log goes on from it")
+                    }
+                    CatchUpDone::NoRoom => tracing::warn!("no room for the leader's files; it goes on when there is"),
+                    CatchUpDone::Wants { .. }
+                    | CatchUpDone::Checking
+                    | CatchUpDone::Lost
+                    | CatchUpDone::Installed
+                    | CatchUpDone::Abandoned => {}
+                }
+                self.events.send(Event::CatchUpDone { done });
+            }
             Err(error) => end_after_disk_failure("the segment writer", &error),
         }
     }

@@ -309,8 +309,13 @@ pub(crate) fn is_shared(file: &str) -> bool {
     is_checkpoint || FileIdentity::of_relative_path(file).is_some()
 }
 
+/// What a file's name is once it has its place, if it waits for that.
+pub(crate) fn unstaged(name: &str) -> Option<&str> {
+    name.strip_suffix(STAGED_SUFFIX)
+}
+
 /// Where a file waits for its place.
-fn staged(path: &Path) -> PathBuf {
+pub(crate) fn staged(path: &Path) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(STAGED_SUFFIX);
     PathBuf::from(name)

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use mortarmq_node::{Now, Output};
-use mortarmq_types::{ConnectionId};
+use mortarmq_types::ConnectionId;
 
 use super::World;
 use super::event::{Event, Input};

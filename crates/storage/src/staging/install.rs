@@ -16,7 +16,7 @@ use mortarmq_types::Mutant;
 use super::{STAGED_SUFFIX, Staging, StagingError, StagingStep, failed, open_if_there, read_whole, staged};
 use crate::checkpoint::{
     CHECKPOINTS_DIR, CheckpointFile, LoadedCheckpoint, checkpoint_name, checkpoint_numbers, checkpoint_path,
-    list_if_there, parse_checkpoint,
+    install_path, list_if_there, newest_install, parse_checkpoint,
 };
 use crate::disk::Disk;
 use crate::segment::{SegmentWriter, TOPICS_DIR};
@@ -54,9 +54,9 @@ impl Staging {
 pub fn resume_install(disk: &dyn Disk, data_dir: &Path) -> Result<Option<LoadedCheckpoint>, StagingError> {
     let dir = data_dir.join(CHECKPOINTS_DIR);
     let names = list_if_there(disk, &dir).map_err(failed("list", &dir))?;
-    let Some(log_index) = names.iter().filter_map(|name| installed_number(name)).max() else { return Ok(None) };
+    let Some((log_index, is_under_way)) = newest_install(&names) else { return Ok(None) };
     let path = install_path(&dir, log_index);
-    if checkpoint_numbers(&names).last().is_some_and(|newest| *newest >= log_index) {
+    if !is_under_way {
         // It has its name under which it counts; the other one is what the crash kept.
         disk.remove(&path).map_err(failed("remove", &path))?;
         return Ok(None);
@@ -173,13 +173,3 @@ fn put_in_place(disk: &dyn Disk, data_dir: &Path, list: &[CheckpointFile]) -> Re
     }
     sync_folders(disk, data_dir, list)
 }
-
-fn install_path(dir: &Path, log_index: u64) -> PathBuf {
-    dir.join(format!("{}{INSTALL_SUFFIX}", checkpoint_name(log_index)))
-}
-
-fn installed_number(name: &str) -> Option<u64> {
-    checkpoint_numbers(&[name.strip_suffix(INSTALL_SUFFIX)?.to_owned()]).first().copied()
-}
-
-const INSTALL_SUFFIX: &str = ".install";

@@ -10,7 +10,9 @@ use super::{Staging, StagingStep, finish_install, is_shared, resume_install};
 use crate::checkpoint::{CheckpointMeta, load_checkpoint};
 use crate::disk::{Disk, MemoryDisk};
 use crate::journal::{Journal, JournalOptions};
+use crate::scrub::{Scrub, ScrubStep};
 use crate::segment::{SegmentOptions, SegmentReader, SegmentRecord, SegmentWriter};
+use crate::verify::{Finding, rig::write_identity, verify};
 
 const TOPIC: TopicIncarnation = TopicIncarnation::new(1);
 const DATA_DIR: &str = "data";
@@ -163,6 +165,7 @@ fn rules_2_and_5_a_crash_at_any_operation_leaves_one_state_or_the_other() {
         let is_done = staging.install(&mut writer).is_ok_and(|left| left.is_none()) && staging.finish(40).is_ok();
         for seed in 0..4 {
             let found = disk.after_power_loss(seed);
+            assert_sound(&found);
             let resumed = resume_install(&found, data()).expect("what a crash leaves is sound");
             let is_installing = resumed.is_some();
             let loaded = match resumed {
@@ -185,6 +188,55 @@ fn rules_2_and_5_a_crash_at_any_operation_leaves_one_state_or_the_other() {
         }
     }
     assert!(old > 20 && new > 20, "{old} of the old state, {new} of the new");
+}
+
+/// Neither `verify` nor the scrub takes what a crash leaves for damage.
+fn assert_sound(disk: &MemoryDisk) {
+    write_identity(disk);
+    let findings = found(disk);
+    assert!(findings.iter().all(|finding| !finding.is_damage), "{findings:?}");
+    assert!(findings.iter().all(|finding| !finding.what.contains("this version")), "{findings:?}");
+    let mut scrub = Scrub::new(Arc::new(disk.clone()), data().to_path_buf());
+    let mut damages = Vec::new();
+    while !matches!(scrub.step(u64::MAX, &mut |finding| damages.push(finding)), Ok(ScrubStep::PassDone(_))) {}
+    assert_eq!(damages, []);
+}
+
+fn found(disk: &MemoryDisk) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    verify(disk, data(), &mut |finding| findings.push(finding)).expect("there is data");
+    findings
+}
+
+#[test]
+fn p11_an_interrupted_install_is_named_and_each_of_its_bytes_is_read_where_it_waits() {
+    let (_, leader, bytes) = filled(40);
+    let (disk, writer, _) = filled(20);
+    write_identity(&disk);
+    assert!(matches!(fetch(&mut writer.staging(), &leader.reader(), 40, bytes).0, StagingStep::Whole { .. }));
+    let what = |disk: &MemoryDisk, part: &str| found(disk).iter().filter(|found| found.what.contains(part)).count();
+    assert!(what(&disk, "counts for nothing before it is installed") > 1, "{:?}", found(&disk));
+    let dir = data().join("checkpoints");
+    let name = |suffix: &str| dir.join(format!("00000000000000000040.checkpoint{suffix}"));
+    disk.rename(&name(".staged"), &name(".install")).expect("renamed");
+    assert_eq!(what(&disk, "the next start finishes it"), 1);
+    assert_sound(&disk);
+    let folder = data().join("topics").join(TOPIC.to_hex()).join("0");
+    let staged: Vec<_> =
+        disk.list(&folder).expect("a folder").into_iter().filter(|name| name.ends_with(".staged")).collect();
+    assert!(staged.len() > 2, "{staged:?}");
+    for path in staged.iter().map(|name| folder.join(name)).chain([name(".install")]) {
+        let file = disk.open(&path).expect("there");
+        let mut byte = [0];
+        file.read_exact_at(&mut byte, 60).expect("read");
+        file.write_all_at(&[byte[0] ^ 1], 60).expect("written");
+        let findings = found(&disk);
+        assert!(findings.iter().any(|finding| finding.is_damage && finding.path == path), "{findings:?}");
+        file.write_all_at(&byte, 60).expect("written");
+    }
+    // What is over is over.
+    disk.rename(&name(".install"), &name("")).expect("renamed");
+    assert_eq!(what(&disk, "the next start finishes it"), 0);
 }
 
 #[test]
