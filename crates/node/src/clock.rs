@@ -216,6 +216,25 @@ mod tests {
     }
 
     #[test]
+    fn p5_a_snapshot_makes_a_gap_of_all_time_since_it_was_offered() {
+        let mut clock = fresh();
+        clock.received(5, ClusterTime::new(10_000), Epoch::new(1), MonotonicTime::new(1000));
+        clock.waits(6, MonotonicTime::new(1100));
+        // The leader is heard all the while, but nothing of this node counted for what it took.
+        clock.heard(Epoch::new(1), MonotonicTime::new(8000));
+        clock.go_on_from((ClusterTime::new(15_000), Epoch::new(2)), MonotonicTime::new(5000));
+        clock.begin_office();
+        let stamp = clock.stamp(at(9000));
+        assert_eq!((stamp.time, stamp.gap_ms), (ClusterTime::new(19_000), 4000));
+        // Whom it hears afterwards had this node: that is a contact again.
+        let mut clock = fresh();
+        clock.go_on_from((ClusterTime::new(15_000), Epoch::new(2)), MonotonicTime::new(5000));
+        clock.heard(Epoch::new(2), MonotonicTime::new(8000));
+        clock.begin_office();
+        assert_eq!(clock.stamp(at(9000)).gap_ms, 1000);
+    }
+
+    #[test]
     fn p5_an_outage_is_a_gap_and_counts_for_cluster_time() {
         let mut clock = ClusterClock::after(
             (ClusterTime::new(500), Epoch::ZERO),

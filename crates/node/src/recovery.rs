@@ -121,7 +121,8 @@ impl NodeRecovery {
         let recovery = Replica::recover_begin(replica).map_err(NodeError::Recovery)?;
         let unwritten = Unwritten::nothing(&config);
         let (last_wall, last_clock, has_freed) = (shard.state().wall, None, false);
-        let stamped = Epoch::new(checkpoints.applied.1);
+        // A leader's first entry is no stamp of it.
+        let stamped = shard.state().position().epoch;
         Ok(Self {
             config,
             recovery,
