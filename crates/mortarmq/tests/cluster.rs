@@ -241,8 +241,8 @@ async fn p1_a_node_that_was_away_for_too_long_for_the_log_catches_up_by_files_an
     cluster.nodes[away].kill();
     let producer = client.producer("orders", ProducerOptions::default()).await.expect("the topic exists");
     for from in (10..10 + LARGE).step_by(10) {
-        let values: Vec<Vec<u8>> =
-            (from..from + 10).map(|number| format!("{number:>LARGE_BYTES$}").into_bytes()).collect();
+        let padded = |number: u64| format!("{number}{}", " ".repeat(LARGE_BYTES));
+        let values: Vec<Vec<u8>> = (from..from + 10).map(|number| padded(number).into_bytes()).collect();
         let messages: Vec<Message<'_>> = values.iter().map(|value| Message::of(value)).collect();
         producer.publish_batch(&messages).await.expect("a majority is up");
     }
