@@ -9,7 +9,6 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use mortarmq_replica::Replica;
 use mortarmq_shard::Shard;
-use mortarmq_storage::{Clock, HardState, JournalBatch};
 use mortarmq_types::{ClusterTime, ConnectionId, Epoch, MonotonicTime, Mutant, PathId, Position};
 
 use crate::ages::Ages;
@@ -23,7 +22,7 @@ use crate::duties::room::DiskState;
 use crate::forward::asks::Asks;
 use crate::forward::is_streams;
 use crate::forward::streams::Streams;
-use crate::journal_queue::{JournalQueue, Piece};
+use crate::journal_queue::JournalQueue;
 use crate::office::Office;
 use crate::open_batch::{BATCH_MAX_BYTES, OpenBatch, Waiter};
 use crate::output::{Output, ReadJob, ReadResult};
@@ -31,7 +30,6 @@ use crate::pulls::Pulls;
 use crate::queries::Queries;
 use crate::read_ahead::ReadAhead;
 use crate::recent::Recent;
-use crate::recovery::to_journal;
 use crate::redrives::Redrives;
 use crate::request::Request;
 use crate::sends::Sends;
@@ -82,11 +80,11 @@ pub struct Node {
     /// Whether the first batch of this leadership is applied: only then do answers rest on the present epoch.
     pub(crate) settled_in: bool,
     pub(crate) first_batch_due: bool,
-    journal_writes: u32,
+    pub(crate) journal_writes: u32,
     /// Appends that wait until the journal is done with one.
-    journal_queue: JournalQueue,
+    pub(crate) journal_queue: JournalQueue,
     /// When the write that is under way was begun.
-    journal_since: MonotonicTime,
+    pub(crate) journal_since: MonotonicTime,
     pub(crate) next_raft_tick: MonotonicTime,
     pub(crate) last_ticket: u64,
     pub(crate) written_ticket: u64,
@@ -441,27 +439,6 @@ impl Node {
             Asked::Send { to, message } => self.outputs.push_back(Output::SendPeer { to: node_of(to), message }),
         }
         true
-    }
-
-    /// Whether nothing is on its way to the journal.
-    pub(crate) fn is_journal_at_rest(&self) -> bool {
-        self.journal_writes == 0 && self.journal_queue.is_empty()
-    }
-
-    /// Hands the journal the next batch, if it has none.
-    fn write_journal(&mut self, now: Now) {
-        if self.journal_writes > 0 {
-            return;
-        }
-        let Some(Piece { number, hard_state, entries }) = self.journal_queue.pop() else { return };
-        let vote = if Mutant::VoteNotPersisted.is_on() { 0 } else { hard_state.vote };
-        let hard_state = HardState { term: hard_state.term, vote, commit: hard_state.commit };
-        let clock = Clock { boot_id: self.config.boot_id, boot_ms: now.monotonic.get() };
-        let entries = entries.into_iter().map(to_journal).collect();
-        self.journal_writes += 1;
-        self.journal_since = now.monotonic;
-        let batch = JournalBatch { number: 0, hard_state, clock, entries };
-        self.outputs.push_back(Output::Journal { ready_number: number, batch });
     }
 
     /// Whether a batch would enter the log now. The journal's completion, a peer's word and the tick are inputs of their own.
