@@ -212,16 +212,12 @@ impl Server {
             }
             Err(_) => Err(not_ready(&config, &process.room)),
         };
-        match listening {
-            Ok((mut addresses, recovery)) => {
-                addresses.peer = entry.map(|entry| entry.address);
-                Ok(Running { addresses, recovery, process: Some(process), tls })
-            }
-            Err(error) => {
-                process.end();
-                Err(error)
-            }
-        }
+        let (mut addresses, recovery) = match listening {
+            Ok(listening) => listening,
+            Err(error) => return Err(process.end_with(error)),
+        };
+        addresses.peer = entry.map(|entry| entry.address);
+        Ok(Running { addresses, recovery, process: Some(process), tls })
     }
 }
 
@@ -276,6 +272,12 @@ impl Drop for Running {
 }
 
 impl Process {
+    /// Ends a process that cannot serve; gives back why.
+    fn end_with(self, error: StartError) -> StartError {
+        self.end();
+        error
+    }
+
     fn listen(
         &self,
         config: &Config,
