@@ -20,15 +20,21 @@ struct Cluster {
     nodes: Vec<Broker>,
     ports: [u16; 3],
     folder: TempDir,
+    /// More flags for each.
+    more: &'static [&'static str],
 }
 
 impl Cluster {
     fn start() -> Self {
+        Self::start_with(&[])
+    }
+
+    fn start_with(more: &'static [&'static str]) -> Self {
         let listeners = [(); 3].map(|()| TcpListener::bind("127.0.0.1:0").expect("a free port"));
         let ports = listeners.each_ref().map(|listener| listener.local_addr().expect("bound").port());
         drop(listeners);
         let folder = tempfile::tempdir().expect("a folder");
-        let mut cluster = Self { nodes: Vec::new(), ports, folder };
+        let mut cluster = Self { nodes: Vec::new(), ports, folder, more };
         for node in 0..3 {
             let node = cluster.spawn(node, SECRET);
             cluster.nodes.push(node);
@@ -44,7 +50,12 @@ impl Cluster {
         let listen = format!("127.0.0.1:{}", self.ports[node]);
         let (id, peers) = (node.to_string(), format!("[{}]", peers.join(",")));
         let flags = ["--node-id", &id, "--peers", &peers, "--listen-peer", &listen, "--peer-secret", secret];
-        flags.into_iter().chain(["--disk-reserve-bytes", "0"]).map(str::to_owned).collect()
+        flags
+            .into_iter()
+            .chain(["--disk-reserve-bytes", "0"])
+            .chain(self.more.iter().copied())
+            .map(str::to_owned)
+            .collect()
     }
 
     fn spawn(&self, node: usize, secret: &str) -> Broker {
@@ -213,4 +224,54 @@ async fn p10_strangers_change_nothing_and_a_node_with_another_secret_stays_out()
     cluster.nodes[third].kill();
     publish(&client, 20, 10).await;
     client.close().await;
+}
+
+/// So much is more than a leader has of the log in memory.
+const LARGE: u64 = 90;
+const LARGE_BYTES: usize = 800 << 10;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn p1_a_node_that_was_away_for_too_long_for_the_log_catches_up_by_files_and_is_as_good_as_any() {
+    let mut cluster = Cluster::start_with(&["--snapshot-journal-bytes", "16MiB", "--journal-file-bytes", "16MiB"]);
+    let client = cluster.client().await;
+    client.declare_topic("orders", Default::default()).await.expect("a majority is up");
+    publish(&client, 0, 10).await;
+    let leader = cluster.leader();
+    let [away, third] = others(leader)[..] else { unreachable!("of three nodes two do not lead") };
+    cluster.nodes[away].kill();
+    let producer = client.producer("orders", ProducerOptions::default()).await.expect("the topic exists");
+    for from in (10..10 + LARGE).step_by(10) {
+        let padded = |number: u64| format!("{number}{}", " ".repeat(LARGE_BYTES));
+        let values: Vec<Vec<u8>> = (from..from + 10).map(|number| padded(number).into_bytes()).collect();
+        let messages: Vec<Message<'_>> = values.iter().map(|value| Message::of(value)).collect();
+        producer.publish_batch(&messages).await.expect("a majority is up");
+    }
+    producer.close().await;
+    cluster.restart(away);
+    let log = || cluster.nodes[away].log_since_start();
+    wait_for(LONG, || log().contains("the leader's checkpoint is installed").then_some(()));
+    // Its word counts for a majority, so nothing is missed of what it fetched, nor of what follows.
+    cluster.nodes[third].kill();
+    publish(&client, 10 + LARGE, 10).await;
+    let mut consumer =
+        client.consumer("orders", "billing", ConsumerOptions::default()).await.expect("the topic exists");
+    cluster.nodes[leader].kill();
+    cluster.restart(third);
+    assert_eq!(cluster.leader_among(&others(leader)), away, "the third lacks what was published without it");
+    let mut seen = Vec::new();
+    for _ in 0..LARGE + 20 {
+        let delivery =
+            tokio::time::timeout(LONG, consumer.next()).await.expect("in time").expect("goes on").expect("sound");
+        let value = String::from_utf8(delivery.value.to_vec()).expect("a number");
+        seen.push(value.trim().parse::<u64>().expect("a number"));
+        delivery.ack().await.expect("its lease is live");
+    }
+    seen.sort_unstable();
+    assert_eq!(seen, (0..LARGE + 20).collect::<Vec<u64>>(), "each came once");
+    consumer.close().await.expect("a majority is up");
+    client.close().await;
+    cluster.nodes[away].kill();
+    let folder = cluster.nodes[away].data_dir();
+    let verified = support::run(&["verify", &folder]);
+    assert_eq!(verified.code, Some(0), "{} {}", verified.stdout, verified.stderr);
 }

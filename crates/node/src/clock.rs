@@ -92,6 +92,17 @@ impl ClusterClock {
         }
     }
 
+    /// The state is another leader's now, up to this entry and this stamp, which was given before `offered`. Whoever lacked the
+    /// log acknowledged nothing, so what it heard of its leader since then proves nothing: all of that time is a gap.
+    pub(crate) fn go_on_from(&mut self, (stamp, epoch): (ClusterTime, Epoch), offered: MonotonicTime) {
+        self.replaced(0);
+        self.stamped = self.stamped.max(epoch);
+        self.contact = offered;
+        if stamp >= self.last_stamp {
+            (self.anchor_cluster, self.anchor_monotonic, self.last_stamp) = (stamp, offered, stamp);
+        }
+    }
+
     /// An entry with this stamp, that came in at this moment, is not known to be committed; what is stamped goes on from it.
     pub(crate) fn waits(&mut self, log_index: u64, stamp: ClusterTime, came: MonotonicTime) {
         self.replaced(log_index);
@@ -216,6 +227,25 @@ mod tests {
 
     fn at(ms: u64) -> Now {
         Now { monotonic: MonotonicTime::new(ms), wall: WallTime::ZERO }
+    }
+
+    #[test]
+    fn p5_a_snapshot_makes_a_gap_of_all_time_since_it_was_offered() {
+        let mut clock = fresh();
+        clock.received(5, ClusterTime::new(10_000), Epoch::new(1), MonotonicTime::new(1000));
+        clock.waits(6, ClusterTime::new(10_050), MonotonicTime::new(1100));
+        // The leader is heard all the while, but nothing of this node counted for what it took.
+        clock.heard(Epoch::new(1), MonotonicTime::new(8000));
+        clock.go_on_from((ClusterTime::new(15_000), Epoch::new(2)), MonotonicTime::new(5000));
+        clock.begin_office();
+        let stamp = clock.stamp(at(9000));
+        assert_eq!((stamp.time, stamp.gap_ms), (ClusterTime::new(19_000), 4000));
+        // Whom it hears afterwards had this node: that is a contact again.
+        let mut clock = fresh();
+        clock.go_on_from((ClusterTime::new(15_000), Epoch::new(2)), MonotonicTime::new(5000));
+        clock.heard(Epoch::new(2), MonotonicTime::new(8000));
+        clock.begin_office();
+        assert_eq!(clock.stamp(at(9000)).gap_ms, 1000);
     }
 
     #[test]

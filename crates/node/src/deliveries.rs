@@ -171,7 +171,7 @@ impl Node {
                 (records.into_iter().map(Stored::from).collect(), "the record is not in its segment".to_owned())
             }
             ReadResult::Failed(reason) => (VecDeque::new(), reason),
-            ReadResult::Index(_) | ReadResult::Life { .. } | ReadResult::Since(_) => {
+            ReadResult::Index(_) | ReadResult::Life { .. } | ReadResult::Since(_) | ReadResult::File(_) => {
                 unreachable!("the read pool answers what it was asked")
             }
         };

@@ -7,8 +7,14 @@
 use std::collections::VecDeque;
 
 use mortarmq_replica::{Entry, HardState};
+use mortarmq_storage::{Clock, JournalBatch};
+use mortarmq_types::Mutant;
 
+use crate::config::Now;
+use crate::node::Node;
 use crate::open_batch::BATCH_MAX_BYTES;
+use crate::output::Output;
+use crate::recovery::to_journal;
 
 /// Appends that are not written yet.
 #[derive(Debug, Default)]
@@ -42,6 +48,10 @@ impl JournalQueue {
         Self { last_commit, ..Self::default() }
     }
 
+    pub(crate) fn is_empty(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
     pub(crate) fn push(&mut self, number: u64, hard_state: HardState, entries: Vec<Entry>) {
         self.waiting.push_back(Append { number, hard_state, entries: entries.into() });
     }
@@ -72,6 +82,29 @@ impl JournalQueue {
             self.waiting.pop_front();
         }
         Some(Piece { number: self.last_number, hard_state: hard_state?, entries })
+    }
+}
+
+impl Node {
+    /// Whether nothing is on its way to the journal.
+    pub(crate) fn is_journal_at_rest(&self) -> bool {
+        self.journal_writes == 0 && self.journal_queue.is_empty()
+    }
+
+    /// Hands the journal the next batch, if it has none.
+    pub(crate) fn write_journal(&mut self, now: Now) {
+        if self.journal_writes > 0 {
+            return;
+        }
+        let Some(Piece { number, hard_state, entries }) = self.journal_queue.pop() else { return };
+        let vote = if Mutant::VoteNotPersisted.is_on() { 0 } else { hard_state.vote };
+        let hard_state = mortarmq_storage::HardState { term: hard_state.term, vote, commit: hard_state.commit };
+        let clock = Clock { boot_id: self.config.boot_id, boot_ms: now.monotonic.get() };
+        let entries = entries.into_iter().map(to_journal).collect();
+        self.journal_writes += 1;
+        self.journal_since = now.monotonic;
+        let batch = JournalBatch { number: 0, hard_state, clock, entries };
+        self.outputs.push_back(Output::Journal { ready_number: number, batch });
     }
 }
 

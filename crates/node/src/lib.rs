@@ -12,11 +12,12 @@
 //! 4. [`Output`]s go out: journal writes, segment work, reads, answers, deliveries.
 //!
 //! Reading order: `node.rs` (the order of things), `admit.rs` (what a request becomes), `commit.rs` (what an applied batch
-//! sets off), `office.rs` (what begins and ends with the leadership), `peers.rs` (how this node stands with the others), `forward` (what another node answers), `resume.rs` (how a member goes on elsewhere), `duties` (what the leader proposes by itself), `request.rs`, `reply.rs` and `output.rs`.
+//! sets off), `office.rs` (what begins and ends with the leadership), `peers.rs` (how this node stands with the others), `catch_up` (a follower that the log does not bring up), `forward` (what another node answers), `resume.rs` (how a member goes on elsewhere), `duties` (what the leader proposes by itself), `request.rs`, `reply.rs` and `output.rs`.
 
 mod acts;
 mod admit;
 mod ages;
+mod catch_up;
 mod changes;
 mod clock;
 mod commit;
@@ -57,6 +58,7 @@ mod traces;
 mod unreadable;
 pub mod views;
 
+pub use catch_up::{CatchUpDone, CatchUpWork};
 pub use config::{NodeConfig, Now, PEERS_MAX, Peer, PeersError};
 pub use copies::{Copied, CopyWork};
 pub use duties::room::DiskState;
@@ -65,7 +67,7 @@ pub use forward::codec::ForwardBytesError;
 pub use forward::message::{ForwardBody, ForwardMessage, StreamId};
 pub use handles::Handles;
 pub use inspect::Gauges;
-pub use mortarmq_replica::{HandOverError, PeerMessage};
+pub use mortarmq_replica::{CatchUpMessage, CatchUpWord, HandOverError, PeerMessage};
 pub use mortarmq_shard::{DefaultKey, Defaults, SeekTarget};
 pub use mortarmq_wire::{ErrorCode, Outcome};
 pub use node::{Node, TICK_MS};

@@ -9,10 +9,10 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use mortarmq_replica::Replica;
 use mortarmq_shard::Shard;
-use mortarmq_storage::{Clock, HardState, JournalBatch};
 use mortarmq_types::{ClusterTime, ConnectionId, Epoch, MonotonicTime, Mutant, PathId, Position};
 
 use crate::ages::Ages;
+use crate::catch_up::CatchUp;
 use crate::clock::{ClusterClock, Ticks};
 use crate::config::{NodeConfig, Now, node_of};
 use crate::connections::Connections;
@@ -22,7 +22,7 @@ use crate::duties::room::DiskState;
 use crate::forward::asks::Asks;
 use crate::forward::is_streams;
 use crate::forward::streams::Streams;
-use crate::journal_queue::{JournalQueue, Piece};
+use crate::journal_queue::JournalQueue;
 use crate::office::Office;
 use crate::open_batch::{BATCH_MAX_BYTES, OpenBatch, Waiter};
 use crate::output::{Output, ReadJob, ReadResult};
@@ -30,7 +30,6 @@ use crate::pulls::Pulls;
 use crate::queries::Queries;
 use crate::read_ahead::ReadAhead;
 use crate::recent::Recent;
-use crate::recovery::to_journal;
 use crate::redrives::Redrives;
 use crate::request::Request;
 use crate::sends::Sends;
@@ -81,12 +80,12 @@ pub struct Node {
     /// Whether the first batch of this leadership is applied: only then do answers rest on the present epoch.
     pub(crate) settled_in: bool,
     pub(crate) first_batch_due: bool,
-    journal_writes: u32,
+    pub(crate) journal_writes: u32,
     /// Appends that wait until the journal is done with one.
-    journal_queue: JournalQueue,
+    pub(crate) journal_queue: JournalQueue,
     /// When the write that is under way was begun.
-    journal_since: MonotonicTime,
-    next_raft_tick: MonotonicTime,
+    pub(crate) journal_since: MonotonicTime,
+    pub(crate) next_raft_tick: MonotonicTime,
     pub(crate) last_ticket: u64,
     pub(crate) written_ticket: u64,
     pub(crate) unwritten: VecDeque<(u64, u64)>,
@@ -103,6 +102,7 @@ pub struct Node {
     pub(crate) has_given_way: bool,
     pub(crate) retention: Retaining,
     pub(crate) ages: Ages,
+    pub(crate) catch_up: CatchUp,
     /// The state as it will be if all that is proposed commits; only [`Mutant::DedupBeforeCommit`] makes it.
     pub(crate) staged: Option<Box<Shard>>,
 }
@@ -195,6 +195,7 @@ impl Node {
             has_given_way: false,
             retention: Retaining::default(),
             ages: Ages::default(),
+            catch_up: CatchUp::default(),
             staged: None,
         }
     }
@@ -246,6 +247,7 @@ impl Node {
             self.clock.journal_took(now.monotonic.since_ms(self.journal_since));
         }
         self.replica.handle_persisted(ready_number);
+        self.end_install();
         self.write_journal(now);
     }
 
@@ -270,6 +272,7 @@ impl Node {
     /// A read is done.
     pub fn handle_read(&mut self, now: Now, ticket: u64, result: ReadResult) {
         self.turn(now);
+        let Some(result) = self.served(ticket, result) else { return };
         match result {
             ReadResult::Index(entries) => {
                 if let Some((path, _)) = self.stretches.read_done(ticket, &entries) {
@@ -328,11 +331,7 @@ impl Node {
     /// Time passed.
     pub fn handle_tick(&mut self, now: Now) {
         self.turn(now);
-        if now.monotonic >= self.next_raft_tick {
-            self.replica.handle_tick();
-            self.ticks.note(now.monotonic);
-            self.next_raft_tick = now.monotonic.after_ms(TICK_MS);
-        }
+        self.tick_replica(now.monotonic);
         self.ahead.sweep(now.monotonic);
         self.run_timed_duties(now);
     }
@@ -374,7 +373,7 @@ impl Node {
                 return Some(output);
             }
             // What the leader looks for may be a read and no command.
-            if !self.close_batch(now) && !self.poll_queries() && self.outputs.is_empty() {
+            if !self.close_batch(now) && !self.poll_queries() && self.outputs.is_empty() && !self.begin_install() {
                 return None;
             }
         }
@@ -440,22 +439,6 @@ impl Node {
             Asked::Send { to, message } => self.outputs.push_back(Output::SendPeer { to: node_of(to), message }),
         }
         true
-    }
-
-    /// Hands the journal the next batch, if it has none.
-    fn write_journal(&mut self, now: Now) {
-        if self.journal_writes > 0 {
-            return;
-        }
-        let Some(Piece { number, hard_state, entries }) = self.journal_queue.pop() else { return };
-        let vote = if Mutant::VoteNotPersisted.is_on() { 0 } else { hard_state.vote };
-        let hard_state = HardState { term: hard_state.term, vote, commit: hard_state.commit };
-        let clock = Clock { boot_id: self.config.boot_id, boot_ms: now.monotonic.get() };
-        let entries = entries.into_iter().map(to_journal).collect();
-        self.journal_writes += 1;
-        self.journal_since = now.monotonic;
-        let batch = JournalBatch { number: 0, hard_state, clock, entries };
-        self.outputs.push_back(Output::Journal { ready_number: number, batch });
     }
 
     /// Whether a batch would enter the log now. The journal's completion, a peer's word and the tick are inputs of their own.

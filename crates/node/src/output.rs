@@ -1,6 +1,6 @@
 //! What a node asks of its driver. Outputs are carried out in order, except that reads may take their time.
 
-use mortarmq_replica::PeerMessage;
+use mortarmq_replica::{CatchUpMessage, PeerMessage};
 use mortarmq_shard::Image;
 use mortarmq_shard::record::Record;
 use mortarmq_storage::{CheckpointMeta, JournalBatch, LedgerRecord, SegmentRecord};
@@ -9,6 +9,7 @@ use mortarmq_types::{
     WallTime,
 };
 
+use crate::catch_up::CatchUpWork;
 use crate::copies::CopyWork;
 use crate::forward::message::ForwardMessage;
 use crate::reply::{Failure, QueryReply, Reply};
@@ -38,6 +39,13 @@ pub enum Output {
         meta: CheckpointMeta,
         /// The state; encoded on the writer's thread.
         image: Box<Image>,
+        /// A checkpoint that a follower fetches: neither it nor what it lists goes with this one.
+        holds: Option<u64>,
+    },
+    /// Give the work to the segment writer, behind all work before it; it calls `handle_catch_up_done`.
+    CatchUp {
+        /// What to do.
+        work: CatchUpWork,
     },
     /// Tell the journal that a checkpoint covers everything up to this entry: older files may go.
     ReleaseJournal {
@@ -104,6 +112,13 @@ pub enum Output {
         to: NodeId,
         /// The message.
         message: PeerMessage,
+    },
+    /// Send to another node, now; it calls `handle_catch_up`. What is lost on the way is asked for again.
+    SendCatchUp {
+        /// The node.
+        to: NodeId,
+        /// The message.
+        message: Box<CatchUpMessage>,
     },
     /// Send to another node, now; it calls `handle_forward`. As with [`Output::SendPeer`], what is lost is said again.
     SendForward {
@@ -183,6 +198,15 @@ pub enum ReadJob {
         /// The message.
         seq: Seq,
     },
+    /// Bytes of a file as they are, for another node.
+    File {
+        /// Its path in the data directory.
+        file: String,
+        /// The first byte.
+        offset: u64,
+        /// How many.
+        bytes: u32,
+    },
     /// The first message of each partition that was published at a time or later.
     Since {
         /// The topic.
@@ -210,6 +234,8 @@ pub enum ReadResult {
     },
     /// To [`ReadJob::Since`].
     Since(Vec<Seq>),
+    /// To [`ReadJob::File`]: all that were asked for.
+    File(bytes::Bytes),
     /// The bytes are not what was written, or could not be read: they are never served (P11).
     Failed(String),
 }

@@ -20,9 +20,7 @@ pub enum PeerState {
     Lagging,
     /// It is not heard.
     Silent,
-    /// It lacks what the leader has no longer in memory, and stays behind: only the files of another node can bring it up.
-    /// It goes on to vote, as what it has and what it promised is whole, but it acknowledges nothing, so it is no part of the
-    /// majority that a leader needs, and it serves nothing.
+    /// It lacks what the leader has no longer in memory: it is brought up by files. It goes on to vote and serves nothing.
     CatchUpRequired,
 }
 
@@ -47,6 +45,9 @@ impl Node {
     /// When a peer proves that this node has forgotten what it promised: it must not go on (failure rule 4).
     pub fn handle_peer(&mut self, now: Now, message: PeerMessage) {
         self.turn(now);
+        if self.is_installing() {
+            return;
+        }
         // What is applied here has to be written here: memory is bounded on each node, and the leader sends it again.
         let is_behind = self.unwritten_bytes > self.unwritten_bytes_of_deliveries();
         if is_behind && message.has_entries() {
@@ -169,6 +170,6 @@ impl Node {
 }
 
 /// A majority that said nothing for so long is missing: three heartbeats, 300 ms. The replica gives up its office later.
-const NO_MAJORITY_TICKS: u64 = 6;
+pub(crate) const NO_MAJORITY_TICKS: u64 = 6;
 /// About as long as it takes to elect somebody else.
 const RETRY_AFTER_MS: u32 = 500;

@@ -109,9 +109,7 @@ impl NodeRecovery {
         replica.applied = meta.log_index;
         replica.applied_epoch = Epoch::new(meta.term);
         let shard = Shard::from_image(image).map_err(NodeError::Image)?;
-        let applied = (meta.log_index, meta.term);
-        let checkpoints = Checkpoints { durable: meta.log_index, applied, ..Checkpoints::default() };
-        Self::begin(config, replica, shard, checkpoints)
+        Self::begin(config, replica, shard, Checkpoints::at(meta.log_index, meta.term))
     }
 
     fn begin(
@@ -123,7 +121,8 @@ impl NodeRecovery {
         let recovery = Replica::recover_begin(replica).map_err(NodeError::Recovery)?;
         let unwritten = Unwritten::nothing(&config);
         let (last_wall, last_clock, has_freed) = (shard.state().wall, None, false);
-        let stamped = Epoch::new(checkpoints.applied.1);
+        // A leader's first entry is no stamp of it.
+        let stamped = shard.state().position().epoch;
         Ok(Self {
             config,
             recovery,
@@ -136,6 +135,21 @@ impl NodeRecovery {
             unwritten,
             has_freed,
         })
+    }
+
+    /// The checkpoint was installed and the install not finished: what the journal has to say before the node starts, if it does
+    /// not say it yet.
+    ///
+    /// # Errors
+    /// When the journal is of another node.
+    pub(crate) fn begin_at_checkpoint(&mut self, now: Now) -> Result<Option<JournalBatch>, NodeError> {
+        let begun = self.recovery.begin_at_checkpoint().map_err(NodeError::Recovery)?;
+        let clock = Clock { boot_id: self.config.boot_id, boot_ms: now.monotonic.get() };
+        Ok(begun.map(|(hard_state, entry)| {
+            let hard_state =
+                mortarmq_storage::HardState { term: hard_state.term, vote: hard_state.vote, commit: hard_state.commit };
+            JournalBatch { number: 0, hard_state, clock, entries: vec![to_journal(entry)] }
+        }))
     }
 
     /// The size at which segments and ledger files are begun anew, once the cluster's initial values are known.
@@ -308,13 +322,18 @@ fn named(shard: ShardId, membership: &[u8]) -> String {
 }
 
 fn from_journal(entry: JournalEntry) -> Entry {
-    let kind = if entry.kind == KIND_NORMAL { EntryKind::Normal } else { EntryKind::ConfChange };
+    let kind = match entry.kind {
+        KIND_NORMAL => EntryKind::Normal,
+        KIND_SNAPSHOT => EntryKind::Snapshot,
+        _ => EntryKind::ConfChange,
+    };
     Entry { log_index: entry.index, term: entry.term, kind, data: entry.data }
 }
 
 pub(crate) fn to_journal(entry: Entry) -> JournalEntry {
     let kind = match entry.kind {
         EntryKind::Normal => KIND_NORMAL,
+        EntryKind::Snapshot => KIND_SNAPSHOT,
         EntryKind::ConfChange => KIND_CONF_CHANGE,
     };
     JournalEntry { index: entry.log_index, term: entry.term, kind, data: entry.data }
@@ -325,3 +344,4 @@ const RECOVERY_TICKET: u64 = 1;
 
 const KIND_NORMAL: u8 = 0;
 const KIND_CONF_CHANGE: u8 = 1;
+const KIND_SNAPSHOT: u8 = 2;

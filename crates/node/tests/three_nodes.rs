@@ -5,6 +5,8 @@
 
 mod support;
 
+#[path = "three_nodes/catch_up.rs"]
+mod catch_up;
 #[path = "three_nodes/clients.rs"]
 mod clients;
 #[path = "three_nodes/consumer.rs"]
@@ -95,6 +97,7 @@ const REACHED: &[&str] = &[
     "slow disk",
     "hand over",
     "checkpoint",
+    "snapshot installed",
     "five nodes",
     "forwarded",
     "publish refused",

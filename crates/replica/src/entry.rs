@@ -22,6 +22,9 @@ pub struct Entry {
 pub enum EntryKind {
     /// Bytes for the state machine.
     Normal,
+    /// The log begins anew behind this one: all up to it is in a checkpoint that was installed, and what the journal holds
+    /// before is no part of the log. It is no entry that a leader ever proposed, and has no bytes.
+    Snapshot,
     /// A change of members. The number is reserved in the journal; this version neither proposes nor accepts one.
     ConfChange,
 }

@@ -11,7 +11,7 @@
 //!
 //! Read [`output`] first (what leaves), then [`replica`] (the loop), `ready_queue` (persist, then speak), [`recovery`]
 //! and `log_tail` (what is remembered), `reads` (the read index), `handover` (a leader whose disk hangs), `election`
-//! (time-outs without randomness), and [`peer_message`] (what a peer may say, and its bytes).
+//! (time-outs without randomness), [`catch_up`] (what is said where the log does not reach), and [`peer_message`] (what a peer may say, and its bytes).
 
 mod election;
 mod handover;
@@ -19,6 +19,7 @@ mod log_tail;
 mod reads;
 mod ready_queue;
 
+pub mod catch_up;
 pub mod config;
 pub mod entry;
 pub mod output;
@@ -26,6 +27,7 @@ pub mod peer_message;
 pub mod recovery;
 pub mod replica;
 
+pub use catch_up::{CatchUpMessage, CatchUpWord, Snapshot};
 pub use config::{ConfigError, Limits, ReplicaConfig};
 pub use entry::{Entry, EntryKind, HardState};
 pub use output::Output;

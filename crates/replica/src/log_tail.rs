@@ -21,13 +21,15 @@ pub(crate) struct LogTail {
     entries: VecDeque<Entry>,
     bytes: u64,
     keep_bytes: u64,
+    /// Nothing above this index is forgotten, while less than [`HELD_SHARE`] times `keep_bytes` is held.
+    held_from: Option<u64>,
     start: RaftState,
 }
 
 impl LogTail {
     pub(crate) fn new(base_index: u64, base_term: u64, keep_bytes: u64) -> Self {
         let start = RaftState::default();
-        Self { base_index, base_term, entries: VecDeque::new(), bytes: 0, keep_bytes, start }
+        Self { base_index, base_term, entries: VecDeque::new(), bytes: 0, keep_bytes, held_from: None, start }
     }
 
     /// Sets what the library finds when it starts on this log.
@@ -87,11 +89,28 @@ impl LogTail {
 
     /// Forgets the oldest entries up to `applied` while more than `keep_bytes` are held.
     pub(crate) fn compact(&mut self, applied: u64) {
-        while self.bytes > self.keep_bytes && self.base_index < applied && self.forget_first() {}
+        while self.bytes > self.keep_bytes && self.base_index < applied {
+            let is_held = self.held_from == Some(self.base_index);
+            if (is_held && self.bytes <= self.keep_bytes.saturating_mul(HELD_SHARE)) || !self.forget_first() {
+                break;
+            }
+        }
         if self.entries.is_empty() {
             // A burst must not leave its capacity behind for ever.
             self.entries.shrink_to(IDLE_ENTRIES);
         }
+    }
+
+    /// Holds what is above an index, or nothing any more.
+    pub(crate) fn hold(&mut self, from: Option<u64>) {
+        self.held_from = from;
+    }
+
+    /// Begins anew behind an entry that a checkpoint holds.
+    pub(crate) fn begin_behind(&mut self, log_index: u64, term: u64) {
+        (self.base_index, self.base_term) = (log_index, term);
+        self.entries.clear();
+        self.bytes = 0;
     }
 
     /// What the entries above an index take; `None` if some of them are forgotten.
@@ -172,7 +191,8 @@ impl Storage for LogTail {
         Ok(self.last_log_index())
     }
 
-    /// A follower behind the tail is brought up out of band, by files and a checkpoint; the library only has to wait.
+    /// A follower behind the tail is brought up out of band, by files and a checkpoint ([`crate::catch_up`]); the library only
+    /// has to wait.
     fn snapshot(&self, _request_index: u64, _to: u64) -> raft::Result<Snapshot> {
         Err(Error::Store(StorageError::SnapshotTemporarilyUnavailable))
     }
@@ -183,6 +203,8 @@ fn entry_bytes(entry: &Entry) -> u64 {
     (entry.data.len() + size_of::<Entry>()) as u64
 }
 
+/// So many times as much as is kept is held for a follower that fetches a snapshot.
+const HELD_SHARE: u64 = 4;
 /// Entries for which room is kept while the tail is empty.
 const IDLE_ENTRIES: usize = 1024;
 
@@ -229,6 +251,22 @@ mod tests {
         let mut tail = tail(2 * one);
         tail.compact(5);
         assert_eq!((tail.base_index(), tail.last_log_index()), (3, 5));
+    }
+
+    #[test]
+    fn what_is_held_for_a_snapshot_stays_within_its_bound() {
+        let one = super::entry_bytes(&entry(1, 1));
+        let mut tail = LogTail::new(0, 0, one);
+        tail.hold(Some(2));
+        (1..=5).for_each(|index| tail.append(entry(index, 1)));
+        tail.compact(5);
+        assert_eq!(tail.base_index(), 2, "what is at or below it goes");
+        tail.append(entry(6, 1));
+        tail.compact(6);
+        assert_eq!(tail.base_index(), 2);
+        tail.append(entry(7, 1));
+        tail.compact(7);
+        assert_eq!(tail.base_index(), 6, "too much: the hold is over");
     }
 
     #[test]

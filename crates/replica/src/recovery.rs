@@ -28,6 +28,8 @@ pub struct Recovery {
     hard_state: HardState,
     /// The checkpoint covers, or this recovery has handed out, everything up to here.
     handed_out: u64,
+    /// The last entry behind which the journal says that the log begins anew.
+    begun_behind: u64,
 }
 
 /// Why a journal cannot be what a replica wrote. None of these is repaired here: the replica must not start.
@@ -116,7 +118,8 @@ impl Recovery {
         config.validate()?;
         let tail = LogTail::new(config.applied, config.applied_epoch.get(), config.keep_bytes());
         let handed_out = config.applied;
-        Ok(Self { config, tail, seeded: false, base_known: true, hard_state: HardState::default(), handed_out })
+        let hard_state = HardState::default();
+        Ok(Self { config, tail, seeded: false, base_known: true, hard_state, handed_out, begun_behind: 0 })
     }
 
     /// Takes the next journal batch and returns, in order, the entries that are now known to be committed and that the
@@ -159,6 +162,27 @@ impl Recovery {
         Ok(committed)
     }
 
+    /// The checkpoint was installed: what the journal holds is older, or no part of the log, unless it says that the log begins
+    /// anew behind that checkpoint. Where it does not, what it has to say so is returned: it must be durable before the replica
+    /// starts.
+    ///
+    /// # Errors
+    /// [`RecoveryError::HardStateMissing`] if the journal never knew the checkpoint's epoch: it is of another replica.
+    pub fn begin_at_checkpoint(&mut self) -> Result<Option<(HardState, Entry)>, RecoveryError> {
+        let (log_index, epoch) = (self.config.applied, self.config.applied_epoch);
+        if self.begun_behind == log_index {
+            return Ok(None);
+        }
+        let term = self.hard_state.term;
+        if term < epoch.get() {
+            return Err(RecoveryError::HardStateMissing { last: epoch, term });
+        }
+        let entry = Entry { log_index, term: epoch.get(), kind: EntryKind::Snapshot, data: bytes::Bytes::new() };
+        self.begin_behind(log_index, epoch.get());
+        self.hard_state.commit = log_index;
+        Ok(Some((self.hard_state, entry)))
+    }
+
     /// Ends the recovery: everything handed out counts as applied. A single voter stands for election at once.
     ///
     /// # Errors
@@ -186,6 +210,9 @@ impl Recovery {
 
     fn append(&mut self, entry: Entry, batch_term: u64) -> Result<(), RecoveryError> {
         let Entry { log_index, term, kind, .. } = entry;
+        if kind == EntryKind::Snapshot {
+            return self.snapshot(log_index, term, batch_term);
+        }
         if kind != EntryKind::Normal {
             return Err(RecoveryError::MembershipChange { log_index });
         }
@@ -209,6 +236,27 @@ impl Recovery {
         }
         self.tail.append(entry.into_raft());
         Ok(())
+    }
+
+    /// The log begins anew behind an entry that a checkpoint holds.
+    fn snapshot(&mut self, log_index: u64, term: u64, batch_term: u64) -> Result<(), RecoveryError> {
+        if log_index > self.config.applied {
+            // The checkpoint that held the log up to there is gone.
+            return Err(RecoveryError::Gap { expected: self.config.applied + 1, found: log_index });
+        }
+        if log_index <= self.hard_state.commit {
+            return Err(RecoveryError::OverwritesCommitted { log_index });
+        }
+        if term == 0 || term > batch_term {
+            return Err(RecoveryError::Term { log_index, term });
+        }
+        self.begin_behind(log_index, term);
+        Ok(())
+    }
+
+    fn begin_behind(&mut self, log_index: u64, term: u64) {
+        self.tail.begin_behind(log_index, term);
+        (self.seeded, self.base_known, self.begun_behind) = (true, true, log_index);
     }
 
     /// Begins the log at this entry: it is the first one, or it replaces all that was fed.
@@ -253,7 +301,9 @@ impl Recovery {
     /// The entry at the checkpoint, where the log has it, is the one the checkpoint was made with.
     fn meet_checkpoint(&self) -> Result<(), RecoveryError> {
         let (applied, expected) = (self.config.applied, self.config.applied_epoch);
-        match self.tail.get(applied).map(|entry| Epoch::new(entry.term)) {
+        let is_base = self.base_known && self.tail.base_index() == applied;
+        let found = if is_base { self.tail.term_at(applied) } else { self.tail.get(applied).map(|entry| entry.term) };
+        match found.map(Epoch::new) {
             Some(found) if found != expected => Err(RecoveryError::NotTheCheckpoint { applied, expected, found }),
             Some(_) | None => Ok(()),
         }

@@ -6,6 +6,7 @@
 //! 3. What promises durable state leaves only once that state is persisted (P1, failure rule 1).
 //! 4. This replica counts as leader only in a term that is durable here, and the epoch it shows is durable (P10).
 
+mod install;
 mod office;
 mod steps;
 
@@ -62,6 +63,8 @@ pub struct Replica {
     /// The last log index handed out in an [`Output::Committed`].
     delivered_payload: u64,
     applied: u64,
+    /// The snapshot that the library was given and that is not durable yet.
+    installing: Option<u64>,
     highest_term: u64,
     highest_commit: u64,
 }
@@ -141,6 +144,7 @@ impl Replica {
             delivered: applied,
             delivered_payload: applied,
             applied,
+            installing: None,
             highest_term: hard_state.term,
             highest_commit: hard_state.commit,
         };

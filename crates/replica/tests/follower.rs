@@ -1,7 +1,7 @@
 //! One of three voters, spoken to by hand: persist, then speak (failure rule 1), and what it does not listen to.
 
 use bytes::Bytes;
-use mortarmq_replica::{Limits, Output, PeerMessage, ProposeError, Replica, ReplicaConfig};
+use mortarmq_replica::{EntryKind, Limits, Output, PeerMessage, ProposeError, Replica, ReplicaConfig};
 use mortarmq_types::Epoch;
 use raft::eraftpb::{Entry, Message, MessageType};
 
@@ -121,4 +121,42 @@ fn a_voter_of_several_waits_for_its_time_out() {
     assert_eq!(drain(&mut replica), (vec![], vec![], 0));
     replica.handle_tick();
     assert_eq!(drain(&mut replica).0, [MessageType::MsgRequestPreVote; 2]);
+}
+
+#[test]
+fn rule_1_a_snapshot_is_applied_and_acknowledged_only_once_the_journal_knows() {
+    let mut replica = follower(Limits::default());
+    replica.handle_message(append(0, 10));
+    let (_, appends, _) = drain(&mut replica);
+    assert!(!replica.is_at_rest(), "an append is under way");
+    replica.handle_persisted(appends[0]);
+    replica.handle_message(heartbeat(1));
+    assert_eq!(drain(&mut replica).2, 1);
+    assert!(replica.is_at_rest() && replica.lacks(9, 1) && !replica.lacks(1, 1));
+    assert!(replica.install(9, 1), "the log begins anew");
+    let mut numbers = vec![];
+    while let Some(output) = replica.poll_output() {
+        match output {
+            Output::Append { ready_number, hard_state, entries } => {
+                assert_eq!(hard_state.commit, 9);
+                assert_eq!(
+                    entries.iter().map(|entry| (entry.log_index, entry.kind)).collect::<Vec<_>>(),
+                    [(9, EntryKind::Snapshot)]
+                );
+                numbers.push(ready_number);
+            }
+            other => panic!("nothing is said or applied before: {other:?}"),
+        }
+    }
+    assert_eq!((numbers.len(), replica.applied_log_index()), (1, 1));
+    replica.handle_persisted(numbers[0]);
+    assert_eq!(replica.applied_log_index(), 9);
+    assert_eq!(drain(&mut replica).0, [MessageType::MsgAppendResponse], "now the leader knows");
+    // What follows is appended behind it, and what is offered again is only acknowledged.
+    replica.handle_message(append(9, 10));
+    let (_, appends, _) = drain(&mut replica);
+    replica.handle_persisted(appends[0]);
+    assert_eq!((drain(&mut replica).0, replica.last_log_index()), (vec![MessageType::MsgAppendResponse], 10));
+    assert!(!replica.install(9, 1));
+    assert_eq!(drain(&mut replica).0, [MessageType::MsgAppendResponse]);
 }

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use mortarmq_node::{Act, Delivery, DiskState, Failure, Gauges, Query, QueryReply, ReadResult, Reply, Request, Unsent};
+use mortarmq_node::{
+    Act, CatchUpDone, Delivery, DiskState, Failure, Gauges, Query, QueryReply, ReadResult, Reply, Request, Unsent,
+};
 use mortarmq_types::{ConnectionId, Position};
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
@@ -39,6 +41,8 @@ pub(crate) enum Event {
     CheckpointWritten { log_index: u64, bytes: u64 },
     /// There was no room for a checkpoint.
     CheckpointPutOff { log_index: u64 },
+    /// What was to be done for a snapshot is done.
+    CatchUpDone { done: CatchUpDone },
     /// The disk stands otherwise than it did.
     Disk { state: DiskState },
     /// A read is done.
@@ -92,6 +96,7 @@ impl Event {
             | Self::JournalWritten { .. }
             | Self::CheckpointWritten { .. }
             | Self::CheckpointPutOff { .. }
+            | Self::CatchUpDone { .. }
             | Self::Disk { .. }
             | Self::ReadDone { .. }
             | Self::Stop => None,

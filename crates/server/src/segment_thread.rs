@@ -12,8 +12,8 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
-use mortarmq_node::SegmentWork;
 use mortarmq_node::drive::{Checkpointed, Flushed, Room, SegmentKeeper, Segments, UnreadableCopy, Waiting};
+use mortarmq_node::{CatchUpDone, CatchUpWork, SegmentWork};
 use mortarmq_shard::Image;
 use mortarmq_storage::CheckpointMeta;
 
@@ -27,7 +27,9 @@ pub(crate) enum SegmentJob {
     /// Work of one committed batch.
     Work { ticket: u64, work: Vec<SegmentWork> },
     /// A checkpoint of everything before it.
-    Checkpoint { meta: CheckpointMeta, image: Box<Image> },
+    Checkpoint { meta: CheckpointMeta, image: Box<Image>, holds: Option<u64> },
+    /// Something for a snapshot of another node, behind everything before it.
+    CatchUp { work: CatchUpWork },
 }
 
 /// Starts the segment writer. It ends when its channel is closed, after all that was in it. `unwritten` names what the
@@ -80,7 +82,11 @@ impl Behind {
                         self.rest();
                         next = self.gather(ticket, work, jobs);
                     }
-                    SegmentJob::Checkpoint { meta, image } => self.checkpoint(&meta, &image),
+                    SegmentJob::Checkpoint { meta, image, holds } => {
+                        self.keeper.hold(holds);
+                        self.checkpoint(&meta, &image);
+                    }
+                    SegmentJob::CatchUp { work } => self.catch_up(work),
                 }
                 self.flush();
             }
@@ -151,6 +157,36 @@ impl Behind {
 
     fn tell_unreadable(&mut self) {
         tell_unreadable(&self.keeper.take_unreadable());
+    }
+
+    fn catch_up(&mut self, work: CatchUpWork) {
+        if let CatchUpWork::Begin { log_index, bytes } = work {
+            tracing::info!(
+                log_index,
+                bytes,
+                "the log does not bring this node up: it fetches the leader's checkpoint and files"
+            );
+        }
+        match self.keeper.catch_up(work) {
+            Ok(done) => {
+                match &done {
+                    CatchUpDone::Whole { meta, .. } => {
+                        tracing::info!(log_index = meta.log_index, "the leader's checkpoint and files are here");
+                    }
+                    CatchUpDone::Finished => {
+                        tracing::info!("the leader's checkpoint is installed; the log goes on from it")
+                    }
+                    CatchUpDone::NoRoom => tracing::warn!("no room for the leader's files; it goes on when there is"),
+                    CatchUpDone::Wants { .. }
+                    | CatchUpDone::Checking
+                    | CatchUpDone::Lost
+                    | CatchUpDone::Installed
+                    | CatchUpDone::Abandoned => {}
+                }
+                self.events.send(Event::CatchUpDone { done });
+            }
+            Err(error) => end_after_disk_failure("the segment writer", &error),
+        }
     }
 
     /// Encodes the image here, not on the loop, and makes the checkpoint durable. Without room for it the one before stays

@@ -28,7 +28,7 @@ use crate::journal_thread::JournalWriter;
 use crate::listener::ClientListener;
 use crate::metrics::Metrics;
 use crate::open_files::{Places, TooFewFiles, places};
-use crate::peers::{AssemblyError, Entry, PeerLinks};
+use crate::peers::{AssemblyError, Entry};
 use crate::recover::{Recovered, RecoverySummary, messages, recover};
 use crate::shard_loop::{Channels, ShardLoop};
 use crate::shared::{Shared, Status};
@@ -186,13 +186,10 @@ impl Server {
         let scrub = scrub_thread::start(disk, config.data_dir.clone(), config.scrub_bytes_per_s, Arc::clone(&metrics));
         let (scrub, thread) = scrub.map_err(StartError::Thread)?;
         threads.push(thread);
-        let (watch_disk, watch_ended) = std_mpsc::channel();
-        let watched = Arc::clone(&room);
-        let thread = threads::spawn("disk", move || room::watch(&watched, &watch_ended)).map_err(StartError::Thread)?;
+        let (watch_disk, thread) = watch_disk(Arc::clone(&room)).map_err(StartError::Thread)?;
         threads.push(thread);
         let (ready, is_ready) = std_mpsc::sync_channel(1);
-        let peers = entry.as_ref().map_or_else(PeerLinks::none, |entry| entry.links(&runtime));
-        let found = messages(&node);
+        let (peers, found) = (entry.as_ref().map(|entry| entry.links(&runtime)).unwrap_or_default(), messages(&node));
         let channels = Channels { events: inbox, journal, segments, reads, courier, peers, ready };
         let shard_loop = ShardLoop::new(node, channels, Arc::clone(&status));
         // In front: the others end when its ends of their channels are gone.
@@ -212,16 +209,12 @@ impl Server {
             }
             Err(_) => Err(not_ready(&config, &process.room)),
         };
-        match listening {
-            Ok((mut addresses, recovery)) => {
-                addresses.peer = entry.map(|entry| entry.address);
-                Ok(Running { addresses, recovery, process: Some(process), tls })
-            }
-            Err(error) => {
-                process.end();
-                Err(error)
-            }
-        }
+        let (mut addresses, recovery) = match listening {
+            Ok(listening) => listening,
+            Err(error) => return Err(process.end_with(error)),
+        };
+        addresses.peer = entry.map(|entry| entry.address);
+        Ok(Running { addresses, recovery, process: Some(process), tls })
     }
 }
 
@@ -276,6 +269,12 @@ impl Drop for Running {
 }
 
 impl Process {
+    /// Ends a process that cannot serve; gives back why.
+    fn end_with(self, error: StartError) -> StartError {
+        self.end();
+        error
+    }
+
     fn listen(
         &self,
         config: &Config,
@@ -375,6 +374,13 @@ fn not_ready(config: &Config, room: &Room) -> StartError {
     // The journal waits for room: the leader's first batch cannot be written.
     let is_full = room.is_full();
     if is_full { StartError::NoRoom { path: config.data_dir.clone(), bytes: STEP_BYTES } } else { StartError::NotReady }
+}
+
+/// Starts the watch of the disk; it ends when what it gives is dropped.
+fn watch_disk(room: Arc<Room>) -> io::Result<(std_mpsc::Sender<()>, JoinHandle<()>)> {
+    let (watch, ended) = std_mpsc::channel();
+    let thread = threads::spawn("disk", move || room::watch(&room, &ended))?;
+    Ok((watch, thread))
 }
 
 /// Whose data the folder has, and of several nodes the way to the others.

@@ -140,6 +140,7 @@ impl ShardLoop {
             Event::Peer { word, place } => {
                 match *word {
                     Word::Log(message) => self.node.handle_peer(now, message),
+                    Word::CatchUp(message) => self.node.handle_catch_up(now, *message),
                     Word::Forward(message) => self.node.handle_forward(now, message),
                 }
                 drop(place);
@@ -152,6 +153,7 @@ impl ShardLoop {
                 self.node.handle_checkpoint_written(now, log_index, bytes);
             }
             Event::CheckpointPutOff { log_index } => self.node.handle_checkpoint_put_off(now, log_index),
+            Event::CatchUpDone { done } => self.node.handle_catch_up_done(now, done),
             Event::Disk { state } => self.node.handle_disk(now, state),
             Event::ReadDone { ticket, result } => self.node.handle_read(now, ticket, result),
             Event::NoMoreRequests { connection } => self.node.handle_no_more_requests(now, connection),
@@ -200,8 +202,12 @@ impl ShardLoop {
                     let job = SegmentJob::Work { ticket, work };
                     self.channels.segments.send(job).expect("the segment thread ends after this loop");
                 }
-                Output::Checkpoint { meta, image } => {
-                    let job = SegmentJob::Checkpoint { meta, image };
+                Output::CatchUp { work } => {
+                    let job = SegmentJob::CatchUp { work };
+                    self.channels.segments.send(job).expect("the segment thread ends after this loop");
+                }
+                Output::Checkpoint { meta, image, holds } => {
+                    let job = SegmentJob::Checkpoint { meta, image, holds };
                     self.channels.segments.send(job).expect("the segment thread ends after this loop");
                 }
                 Output::ReleaseJournal { log_index, keep_bytes, frees_spares } => {
@@ -237,6 +243,7 @@ impl ShardLoop {
                     tracing::info!(topic, group, dropped, "group deleted: nobody used it for its expire_idle_ms");
                 }
                 Output::SendPeer { to, message } => self.channels.peers.send(to, Word::Log(message)),
+                Output::SendCatchUp { to, message } => self.channels.peers.send(to, Word::CatchUp(message)),
                 Output::SendForward { to, message } => self.channels.peers.send(to, Word::Forward(message)),
                 Output::Role { is_leader, leader, epoch } => self.tell_role(is_leader, leader, epoch),
             }
@@ -327,7 +334,7 @@ mod tests {
             let ((events, inbox), (journal, written)) = (inbox(), channel());
             let ((segments, worked), (reads, read)) = (channel(), channel());
             let ((courier, round), (ready, is_ready)) = (courier(), sync_channel(1));
-            let peers = PeerLinks::none();
+            let peers = PeerLinks::default();
             let channels = Channels { events: inbox, journal, segments, reads, courier, peers, ready };
             let (outlet, inlet) = outlet(&Arc::new(Piles::new(usize::MAX)));
             events.send(Event::Connected { connection: CONNECTION, outlet });
@@ -347,6 +354,7 @@ mod tests {
             for job in self.segments.try_iter() {
                 self.events.send(match job {
                     SegmentJob::Work { ticket, .. } => Event::SegmentsWritten { ticket },
+                    SegmentJob::CatchUp { .. } => unreachable!("a node that is alone catches up with nobody"),
                     SegmentJob::Checkpoint { meta, .. } => {
                         Event::CheckpointWritten { log_index: meta.log_index, bytes: 1 }
                     }

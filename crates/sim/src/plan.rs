@@ -50,6 +50,10 @@ settings! {
     peer_late_permille = 0;
     /// Whether a message between nodes may overtake another.
     peer_overtakes = 0;
+    /// Log that a leader has in memory for the others, in bytes: who lacks more fetches files.
+    peer_lag_bytes = 67_108_864;
+    /// Journal of several nodes behind a checkpoint, in bytes.
+    journal_keep_bytes = 1_099_511_627_776;
     /// How long clients go on before everything is healed, in milliseconds.
     work_ms = 20_000;
     /// Topics.
@@ -291,6 +295,10 @@ pub enum Site {
     Release,
     /// Starts.
     Recovery,
+    /// Fetches what it lacks of a snapshot.
+    Fetch,
+    /// Installs a snapshot.
+    Install,
 }
 
 /// What fails.

@@ -312,7 +312,8 @@ impl std::fmt::Display for Way {
 
 impl Site {
     /// Every site.
-    pub const ALL: [Self; 5] = [Self::Journal, Self::Segments, Self::Checkpoint, Self::Release, Self::Recovery];
+    pub const ALL: [Self; 7] =
+        [Self::Journal, Self::Segments, Self::Checkpoint, Self::Release, Self::Recovery, Self::Fetch, Self::Install];
 
     /// Its word in a schedule.
     #[must_use]
@@ -323,6 +324,8 @@ impl Site {
             Self::Checkpoint => "checkpoint",
             Self::Release => "release",
             Self::Recovery => "recovery",
+            Self::Fetch => "fetch",
+            Self::Install => "install",
         }
     }
 }

@@ -95,6 +95,8 @@ pub const RARE_STATES_OF_SEVERAL: &[&str] = &[
     "resumed after a failover",
     "office handed over",
     "a client heard nothing and went elsewhere",
+    "snapshot installed under load",
+    "catch-up resumed after a crash",
     "a request was forwarded",
 ];
 

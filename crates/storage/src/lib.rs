@@ -10,6 +10,8 @@
 //! hold a clone of the [`SegmentReader`]. Once [`SegmentWriter::checkpoint`] has returned, [`Journal::release`] may free
 //! the files below it.
 //!
+//! A [`Staging`] brings a data directory to another node's checkpoint; a start asks [`resume_install`] before it loads its own.
+//!
 //! [`verify()`] reads a data directory that no node uses and names what is damaged; a [`Scrub`] does so bit by bit while
 //! a node uses it.
 //!
@@ -24,6 +26,7 @@ mod ledger;
 mod reserve;
 mod scrub;
 pub mod segment;
+mod staging;
 mod verify;
 
 pub use checkpoint::{
@@ -44,4 +47,5 @@ pub use segment::{
     AppendError, FlushError, FolderError, IndexEntry, ReadError, SegmentOptions, SegmentReader, SegmentRecord,
     SegmentWriter, StoredRecord,
 };
+pub use staging::{Staging, StagingError, StagingStep, finish_install, resume_install};
 pub use verify::{Finding, FindingAt, Summary, VerifyError, verify};

@@ -6,7 +6,8 @@
 //! files by the same code, while a node uses them.
 //!
 //! Damage is what a node would miss: it stops the start, or is held back as unreadable (failure rule 3). A note is what
-//! a crash leaves and the next start puts right: a torn last batch, a file that was begun, bytes behind the checkpoint
+//! a crash leaves and the next start puts right: a torn last batch, a file that was begun, an install of another node's
+//! checkpoint that was interrupted (what waits beside its place is read there), bytes behind the checkpoint
 //! that were not synced and are written anew from the journal.
 
 use std::error::Error;
@@ -15,7 +16,7 @@ use std::path::{Path, PathBuf};
 
 use mortarmq_types::{Partition, Seq, TopicIncarnation};
 
-use crate::checkpoint::CheckpointFiles;
+use crate::checkpoint::{CheckpointFiles, Newest};
 use crate::disk::{Disk, ReadOnly};
 use crate::{checkpoint, identity, journal, segment};
 
@@ -98,7 +99,8 @@ pub fn verify(disk: &dyn Disk, data_dir: &Path, on_finding: &mut dyn FnMut(Findi
     let has_journal = journal::verify(disk, data_dir, newest.as_ref().map(|newest| newest.log_index), &mut report)?;
     let list = match &newest {
         None => List::Absent,
-        Some(newest) => newest.files.as_ref().map_or(List::Lost, List::There),
+        Some(Newest { files: None, .. }) => List::Lost,
+        Some(Newest { files: Some(files), is_installing, .. }) => List::There { files, is_installing: *is_installing },
     };
     let has_topics = segment::verify(disk, data_dir, list, &mut report)?;
     if newest.is_none() && !has_journal && has_topics {
@@ -120,7 +122,12 @@ pub(crate) enum List<'a> {
     /// The checkpoint is damaged, so nothing is known to be written anew.
     Lost,
     /// It lists these.
-    There(&'a CheckpointFiles),
+    There {
+        /// The list.
+        files: &'a CheckpointFiles,
+        /// Whether some may still wait beside their places.
+        is_installing: bool,
+    },
 }
 
 /// Takes what is found.

@@ -113,6 +113,10 @@ mutants! {
     CutBeforeRefusal = "cut-before-refusal";
     /// A leader answers a question without asking a majority whether it still leads (P10).
     ReadWithoutIndex = "read-without-index";
+    /// A checkpoint that was fetched counts before the files that it lists are synced (failure rule 5).
+    InstallBeforeFiles = "install-before-files";
+    /// A snapshot that is installed knows nothing of producers (P3).
+    DedupLostInSnapshot = "dedup-lost-in-snapshot";
 }
 
 impl Mutant {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use mortarmq_storage::{
     CheckpointError, Covered, Disk, FolderError, Journal, JournalError, JournalOptions, RecoverStop, Recovered,
-    SegmentOptions, SegmentWriter, load_checkpoint,
+    SegmentOptions, SegmentWriter, StagingError, finish_install, load_checkpoint, resume_install,
 };
 
 use super::room::{Room, Use};
@@ -87,6 +87,9 @@ pub enum RecoverError {
     /// The checkpoint, or a file that it lists, is damaged or cannot be read.
     #[error("the checkpoint cannot be used")]
     Checkpoint(#[source] CheckpointError),
+    /// A snapshot whose install a crash interrupted cannot be taken over.
+    #[error("the install of a snapshot cannot be finished")]
+    Install(#[source] StagingError),
     /// The folder of the segments cannot be used.
     #[error("cannot prepare the segments")]
     Folder(#[source] FolderError),
@@ -118,7 +121,12 @@ pub fn recover(
     let path = data_dir.to_path_buf();
     let exists = Journal::exists(&**disk, data_dir);
     let is_new = !exists.map_err(|source| RecoverError::DataDir { path: path.clone(), source })?;
-    let loaded = load_checkpoint(&**disk, data_dir).map_err(RecoverError::Checkpoint)?;
+    let installed = resume_install(&**disk, data_dir).map_err(RecoverError::Install)?;
+    let is_installed = installed.is_some();
+    let loaded = match installed {
+        Some(loaded) => Some(loaded),
+        None => load_checkpoint(&**disk, data_dir).map_err(RecoverError::Checkpoint)?,
+    };
     let mut segments =
         SegmentWriter::open(Arc::clone(disk), data_dir, options.segments).map_err(RecoverError::Folder)?;
     let covered = loaded.as_ref().map(|loaded| Covered { log_index: loaded.meta.log_index });
@@ -151,11 +159,17 @@ pub fn recover(
     if behind.is_out_of_room {
         return Err(RecoverError::NoRoom { path, bytes: behind.segments.unwritten_bytes() });
     }
-    let (journal, found) = recovered.map_err(RecoverError::Journal)?;
+    let (mut journal, found) = recovered.map_err(RecoverError::Journal)?;
     if found.membership != recovery.membership() {
         return Err(RecoverError::Node(recovery.foreign_journal(&found.membership)));
     }
     let Behind { mut segments, .. } = behind;
+    if let Some(covered) = covered.filter(|_| is_installed) {
+        if let Some(batch) = recovery.begin_at_checkpoint(watch.now()).map_err(RecoverError::Node)? {
+            journal.append(&batch).map_err(RecoverError::Journal)?;
+        }
+        finish_install(&**disk, data_dir, covered.log_index).map_err(RecoverError::Install)?;
+    }
     let full = segments.flush(room, Use::Segments).map_err(RecoverError::Segments)?;
     let (node, unwritten) = if full.is_none() {
         (recovery.finish(watch.now()).map_err(RecoverError::Node)?, None)

@@ -6,11 +6,14 @@
 
 use std::sync::Arc;
 
-use mortarmq_storage::{CheckpointError, CheckpointMeta, CheckpointWritten, FlushError, SegmentReader};
+use mortarmq_storage::{
+    CheckpointError, CheckpointMeta, CheckpointWritten, FlushError, SegmentReader, Staging, StagingStep,
+};
 
 use super::FLUSH_BYTES;
 use super::room::{Room, Use};
 use super::segments::{SegmentError, Segments, UnreadableCopy};
+use crate::catch_up::{CatchUpDone, CatchUpWork};
 use crate::output::SegmentWork;
 
 /// The writer, and the last ticket that it has taken and not written.
@@ -18,6 +21,7 @@ pub struct SegmentKeeper {
     segments: Segments,
     room: Arc<Room>,
     ticket: Option<u64>,
+    staging: Staging,
 }
 
 /// What came of a flush.
@@ -52,7 +56,8 @@ impl SegmentKeeper {
     /// A writer that was recovered; `unwritten` names what the recovery left in it.
     #[must_use]
     pub fn new(segments: Segments, unwritten: Option<u64>, room: Arc<Room>) -> Self {
-        Self { segments, room, ticket: unwritten }
+        let staging = segments.writer.staging();
+        Self { segments, room, ticket: unwritten, staging }
     }
 
     /// Reads what is written; clones serve any number of threads.
@@ -124,6 +129,43 @@ impl SegmentKeeper {
                 Err(error) => return Err(SegmentError::Checkpoint(error)),
             }
         }
+    }
+
+    /// Holds a checkpoint for another node that fetches it, or none any more.
+    pub fn hold(&mut self, log_index: Option<u64>) {
+        self.segments.writer.hold(log_index);
+    }
+
+    /// Does something for a snapshot. What it says is for `handle_catch_up_done`.
+    ///
+    /// # Errors
+    /// The process says why and ends (failure rule 2).
+    pub fn catch_up(&mut self, work: CatchUpWork) -> Result<CatchUpDone, SegmentError> {
+        let step = match work {
+            CatchUpWork::Begin { log_index, bytes } => self.staging.begin(log_index, bytes),
+            CatchUpWork::Check => self.staging.check(),
+            CatchUpWork::Write { offset, data } => self.staging.write(offset, &data),
+            CatchUpWork::Install => match self.staging.install(&mut self.segments.writer) {
+                Ok(None) => return Ok(CatchUpDone::Installed),
+                Ok(Some(step)) => Ok(step),
+                Err(error) => Err(error),
+            },
+            CatchUpWork::Finish { log_index } => {
+                self.staging.finish(log_index).map_err(SegmentError::CatchUp)?;
+                return Ok(CatchUpDone::Finished);
+            }
+            CatchUpWork::Abandon => {
+                self.staging.abandon().map_err(SegmentError::CatchUp)?;
+                return Ok(CatchUpDone::Abandoned);
+            }
+        };
+        Ok(match step.map_err(SegmentError::CatchUp)? {
+            StagingStep::Wants { file, from, to } => CatchUpDone::Wants { file, from, to },
+            StagingStep::Checking => CatchUpDone::Checking,
+            StagingStep::Whole { meta, image } => CatchUpDone::Whole { meta, image },
+            StagingStep::NoRoom => CatchUpDone::NoRoom,
+            StagingStep::Lost => CatchUpDone::Lost,
+        })
     }
 
     /// Copies whose source could not be read, since the last call: an operator is to be told.

@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 
 use mortarmq_shard::MessagePlace;
-use mortarmq_storage::{AppendError, CheckpointError, FlushError, SegmentReader, SegmentWriter};
+use mortarmq_storage::{AppendError, CheckpointError, FlushError, SegmentReader, SegmentWriter, StagingError};
 
 use super::chain;
 use super::room::{Room, Use};
@@ -23,6 +23,9 @@ pub enum SegmentError {
     /// The checkpoint could not be made.
     #[error("the checkpoint could not be made")]
     Checkpoint(#[source] CheckpointError),
+    /// What another node has could not be taken over.
+    #[error("a snapshot of another node could not be taken over")]
+    CatchUp(#[source] StagingError),
 }
 
 /// A copy whose source could not be read: it tells of the damage, and holds nothing else.

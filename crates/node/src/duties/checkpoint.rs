@@ -23,6 +23,21 @@ pub(crate) struct Checkpoints {
     pub(crate) durable: u64,
     /// The last entry that was applied, and its term.
     pub(crate) applied: (u64, u64),
+    /// The term of the entry of the image that is being written, and of the last durable one.
+    terms: (u64, u64),
+}
+
+impl Checkpoints {
+    /// Behind a checkpoint that is durable.
+    pub(crate) fn at(log_index: u64, term: u64) -> Self {
+        let applied = (log_index, term);
+        Self { durable: log_index, applied, terms: (0, term), ..Self::default() }
+    }
+
+    /// The last durable checkpoint: its entry, that one's term, and the size of its file; 0 if it was made before this life.
+    pub(crate) fn durable_as(&self) -> (u64, u64, u64) {
+        (self.durable, self.terms.1, self.last_bytes)
+    }
 }
 
 impl Node {
@@ -47,6 +62,7 @@ impl Node {
         self.turn(now);
         assert_eq!(self.checkpoints.writing.take(), Some(log_index), "one checkpoint is written at a time");
         self.checkpoints.durable = log_index;
+        self.checkpoints.terms.1 = self.checkpoints.terms.0;
         self.checkpoints.last_bytes = bytes;
         self.release_journal();
     }
@@ -57,9 +73,10 @@ impl Node {
         self.checkpoints.writing.is_some()
     }
 
-    pub(super) fn take_checkpoint(&mut self) {
+    pub(crate) fn take_checkpoint(&mut self) {
         let (log_index, term) = self.checkpoints.applied;
-        if self.checkpoints.writing.is_some() || log_index <= self.checkpoints.durable {
+        // What would be written is the state before, or one that the journal does not know yet.
+        if self.is_installing() || self.checkpoints.writing.is_some() || log_index <= self.checkpoints.durable {
             return;
         }
         let log_index = if Mutant::CheckpointIndexApart.is_on() { log_index - 1 } else { log_index };
@@ -75,7 +92,9 @@ impl Node {
         let image = Box::new(self.shard.image());
         self.checkpoints.journal_bytes = 0;
         self.checkpoints.writing = Some(log_index);
-        self.outputs.push_back(Output::Checkpoint { meta, image });
+        self.checkpoints.terms.0 = term;
+        let holds = self.catch_up.serving.held();
+        self.outputs.push_back(Output::Checkpoint { meta, image, holds });
     }
 }
 

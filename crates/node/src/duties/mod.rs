@@ -30,6 +30,8 @@ impl Node {
         self.want_trimmed_files_gone(now);
         self.free_room(now);
         self.give_way_for_room();
+        self.offer_snapshots(now);
+        self.fetch_again(now);
         self.ages.look(self.shard.state(), now.monotonic);
         let gone = self.shard.give_back();
         self.forget_gone(gone);

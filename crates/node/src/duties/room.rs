@@ -72,7 +72,7 @@ impl Node {
     }
 
     /// Lets journal go that the last durable checkpoint covers.
-    pub(super) fn release_journal(&mut self) {
+    pub(crate) fn release_journal(&mut self) {
         let (log_index, frees_spares) = (self.checkpoints.durable, self.disk.is_low);
         let keep_bytes = if self.disk.is_low { 0 } else { self.config.kept_journal_bytes() };
         self.outputs.push_back(Output::ReleaseJournal { log_index, keep_bytes, frees_spares });

@@ -252,6 +252,14 @@ impl Rig {
         Ok(rig)
     }
 
+    fn count_read(&mut self, job: &ReadJob) {
+        match job {
+            ReadJob::Records { .. } => self.record_reads += 1,
+            ReadJob::Index { .. } => self.index_reads += 1,
+            ReadJob::Life { .. } | ReadJob::Since { .. } | ReadJob::File { .. } => {}
+        }
+    }
+
     /// Carries outputs out until there are none.
     pub(crate) fn pump(&mut self) -> Result<(), Crashed> {
         while let Some(output) = self.node.poll_output(self.now) {
@@ -274,11 +282,7 @@ impl Rig {
                     self.unless_slow(Self::finish_segments)?;
                 }
                 Output::Read { ticket, job } => {
-                    match &job {
-                        ReadJob::Records { .. } => self.record_reads += 1,
-                        ReadJob::Index { .. } => self.index_reads += 1,
-                        ReadJob::Life { .. } | ReadJob::Since { .. } => {}
-                    }
+                    self.count_read(&job);
                     self.under_way.reads.push_back((ticket, job));
                     self.unless_slow(Self::finish_read)?;
                 }
@@ -298,7 +302,7 @@ impl Rig {
                     self.put_off += 1;
                     self.node.handle_checkpoint_put_off(self.now, meta.log_index);
                 }
-                Output::Checkpoint { meta, image } => {
+                Output::Checkpoint { meta, image, .. } => {
                     let mut bytes = BytesMut::new();
                     image.encode(&mut bytes);
                     let begun = self.disk.operations();
@@ -317,7 +321,11 @@ impl Rig {
                     self.note(begun, Doing::Release);
                 }
                 Output::GroupExpired { topic, group, dropped } => self.expired.push((topic, group, dropped)),
-                Output::SendPeer { .. } | Output::SendForward { .. } | Output::Role { .. } => {}
+                Output::SendPeer { .. }
+                | Output::SendForward { .. }
+                | Output::SendCatchUp { .. }
+                | Output::CatchUp { .. }
+                | Output::Role { .. } => {}
             }
             self.check();
         }
@@ -428,6 +436,9 @@ impl Rig {
                 };
                 let seqs: Result<Vec<Seq>, _> = ends.iter().enumerate().map(since).collect();
                 seqs.map_or_else(failed, ReadResult::Since)
+            }
+            ReadJob::File { file, offset, bytes } => {
+                self.reader.read_file(&file, offset, bytes).map_or_else(failed, ReadResult::File)
             }
             ReadJob::Life { topic, partition, seq } => {
                 let record = self.reader.read_records(topic, partition, seq, seq.next(), usize::MAX);

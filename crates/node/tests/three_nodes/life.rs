@@ -11,13 +11,15 @@ use super::world::{Event, World};
 
 /// Plays a life; what it met.
 pub(crate) fn live(seed: u64, steps: u64) -> BTreeMap<String, u64> {
-    let mut random = Random::of(seed, 1);
+    let (mut random, mut of_logs) = (Random::of(seed, 1), Random::of(seed, 5));
     let nodes = if random.one_in(4) { 5 } else { 3 };
     let options = NodeOptions {
         nodes,
         checkpoint_after_bytes: *random.pick(&[1 << 30, 4 << 20, 1 << 20]),
         recent_bytes: *random.pick(&[1 << 20, 20_000]),
         publish_timeout_ms: *random.pick(&[300, 5000]),
+        peer_lag_bytes: *of_logs.pick(&[64 << 20, 20_000]),
+        journal_keep_bytes: *of_logs.pick(&[256 << 20, 0]),
         ..OPTIONS
     };
     let mut world = World::new(seed, options);

@@ -9,7 +9,7 @@ use mortarmq_node::drive::{
     Checkpointed, DriveOptions, Flushed, JournalKeeper, RecoverStage, RecoverWatch, Room, SegmentKeeper, chain,
     claim_as_peer, read, recover,
 };
-use mortarmq_node::{Node, NodeConfig, Now, Peer, ReadJob, ReadResult, SegmentWork};
+use mortarmq_node::{CatchUpDone, CatchUpWork, Node, NodeConfig, Now, Peer, ReadJob, ReadResult, SegmentWork};
 use mortarmq_shard::Image;
 use mortarmq_storage::{CheckpointMeta, Disk, JournalBatch, JournalOptions, MemoryDisk, SegmentOptions, SegmentReader};
 use mortarmq_types::{MonotonicTime, NodeId, ShardId, WallTime};
@@ -24,6 +24,8 @@ pub(crate) struct Machine {
     pub(crate) paused_until_us: u64,
     /// How long a sync takes, about.
     pub(crate) sync_us: u64,
+    /// Its disk stops at so many operations behind the beginning of a job, once.
+    pub(crate) crash: Option<Crash>,
     /// Whether its segment writer stands still.
     pub(crate) holds_segments: bool,
     /// Writes to its journal.
@@ -52,6 +54,38 @@ pub(crate) struct Process {
     pub(crate) next_tick: MonotonicTime,
 }
 
+/// When the disk of a machine stops.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Crash {
+    /// Counts the pieces that are written before; `None`: at the install.
+    pub(crate) pieces: Option<u64>,
+    /// The operation from there on.
+    pub(crate) operation: u64,
+    /// Whether the power goes, or only the process dies.
+    pub(crate) is_power: bool,
+    /// Whether it has begun to count.
+    pub(crate) is_armed: bool,
+}
+
+impl Crash {
+    /// Looks at what the segment writer is about to do.
+    fn look(&mut self, disk: &MemoryDisk, job: &SegmentJob) {
+        let SegmentJob::CatchUp { work } = job else { return };
+        let is_it = match (work, &mut self.pieces) {
+            (CatchUpWork::Install, None) => true,
+            (CatchUpWork::Write { .. }, Some(pieces)) => {
+                *pieces = pieces.wrapping_sub(1);
+                *pieces == u64::MAX
+            }
+            _ => false,
+        };
+        if is_it && !self.is_armed {
+            self.is_armed = true;
+            disk.crash_at(disk.operations() + self.operation);
+        }
+    }
+}
+
 pub(crate) enum JournalJob {
     Append { ready_number: u64, batch: JournalBatch },
     Release { log_index: u64, keep_bytes: u64, frees_spares: bool },
@@ -59,7 +93,8 @@ pub(crate) enum JournalJob {
 
 pub(crate) enum SegmentJob {
     Work { ticket: u64, work: Vec<SegmentWork> },
-    Checkpoint { meta: CheckpointMeta, image: Box<Image> },
+    Checkpoint { meta: CheckpointMeta, image: Box<Image>, holds: Option<u64> },
+    CatchUp { work: CatchUpWork },
 }
 
 /// What a step of a thread tells the loop.
@@ -67,6 +102,7 @@ pub(crate) enum Told {
     Journal { ready_number: u64 },
     Segments { ticket: u64 },
     Checkpoint { log_index: u64, bytes: u64 },
+    CatchUp { done: CatchUpDone },
     Read { ticket: u64, result: ReadResult },
 }
 
@@ -79,6 +115,7 @@ pub(crate) struct NodeOptions {
     pub(crate) publish_timeout_ms: u64,
     pub(crate) peer_lag_bytes: u64,
     pub(crate) unwritten_bytes_max: u64,
+    pub(crate) journal_keep_bytes: u64,
 }
 
 impl MachineClock {
@@ -104,6 +141,7 @@ impl Machine {
             life: 0,
             paused_until_us: 0,
             sync_us: 300,
+            crash: None,
             holds_segments: false,
             journal_writes: 0,
         }
@@ -125,6 +163,7 @@ impl Machine {
         config.publish_timeout_ms = options.publish_timeout_ms;
         config.peer_lag_bytes = options.peer_lag_bytes;
         config.unwritten_bytes_max = options.unwritten_bytes_max;
+        config.journal_keep_bytes = options.journal_keep_bytes;
         config.initial.segment_max_bytes = 1 << 16;
         let journal = JournalOptions {
             file_bytes: 1 << 20,
@@ -186,14 +225,22 @@ impl Process {
     }
 
     /// The segment thread carries out all that it has.
-    pub(crate) fn segment_step(&mut self) -> Result<Vec<Told>, String> {
+    pub(crate) fn segment_step(&mut self, disk: &MemoryDisk, crash: &mut Option<Crash>) -> Result<Vec<Told>, String> {
         let mut told = Vec::new();
         while let Some(job) = self.segment_jobs.pop_front() {
+            if let Some(crash) = crash {
+                crash.look(disk, &job);
+            }
             match job {
                 SegmentJob::Work { ticket, work } => {
                     self.segments.take(ticket, work).map_err(|error| chain(&error))?;
                 }
-                SegmentJob::Checkpoint { meta, image } => {
+                SegmentJob::CatchUp { work } => {
+                    let done = self.segments.catch_up(work).map_err(|error| chain(&error))?;
+                    told.push(Told::CatchUp { done });
+                }
+                SegmentJob::Checkpoint { meta, image, holds } => {
+                    self.segments.hold(holds);
                     let mut bytes = BytesMut::new();
                     image.encode(&mut bytes);
                     match self.segments.checkpoint(&meta, &bytes).map_err(|error| chain(&error))? {

@@ -81,7 +81,7 @@ fn rule_6_what_was_proposed_and_finds_no_majority_in_time_is_unknown() {
 }
 
 #[test]
-fn a_follower_that_lacks_more_than_is_in_memory_stays_behind_and_is_named() {
+fn a_follower_that_is_not_brought_up_is_named_and_is_no_part_of_a_majority_that_confirms() {
     let mut world = World::new(5, NodeOptions { peer_lag_bytes: 20_000, ..OPTIONS });
     let topic = world.declare("orders", 2);
     world.add_producer(topic, 1, 1000);
@@ -97,6 +97,8 @@ fn a_follower_that_lacks_more_than_is_in_memory_stays_behind_and_is_named() {
     };
     assert_eq!(state(&world), PeerState::Silent);
     let stood = world.node(behind).expect("it runs").position();
+    // What it would fetch it cannot write.
+    world.machines[behind].holds_segments = true;
     world.net.heal();
     world.run_for(3000);
     assert_eq!(world.leader(), Some(leader), "it is heard by all, and the others go on");

@@ -16,6 +16,7 @@ pub(crate) const OPTIONS: NodeOptions = NodeOptions {
     publish_timeout_ms: 5000,
     peer_lag_bytes: 64 << 20,
     unwritten_bytes_max: 64 << 20,
+    journal_keep_bytes: 256 << 20,
 };
 
 /// What the groups of these tests are like.

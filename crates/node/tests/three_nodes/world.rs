@@ -7,9 +7,10 @@ use std::collections::BTreeMap;
 
 use bytes::{Buf, Bytes, BytesMut};
 use mortarmq_node::{
-    Failure, ForwardMessage, Node, Now, Output, PeerMessage, QueryReply, ReadJob, Reply, Request, TICK_MS,
+    CatchUpDone, CatchUpMessage, CatchUpWord, Failure, ForwardMessage, Node, Now, Output, PeerMessage, QueryReply,
+    ReadJob, Reply, Request, TICK_MS,
 };
-use mortarmq_types::{ClusterTime, CommitIndex, ConnectionId, Epoch, ShardId, WallTime};
+use mortarmq_types::{ClusterTime, CommitIndex, ConnectionId, Epoch, NodeId, ShardId, WallTime};
 
 use super::clients::{Client, Heard};
 use super::machine::{JournalJob, Machine, NodeOptions, SegmentJob, Told};
@@ -47,6 +48,8 @@ pub(crate) struct World {
     last_connection: u64,
     last_question: u64,
     turns: u64,
+    /// Pieces of files that arrived: by file, how often each was sent.
+    pub(crate) pieces: BTreeMap<(String, u64), u64>,
 }
 
 #[derive(Debug)]
@@ -145,6 +148,7 @@ impl World {
             last_connection: 0,
             last_question: 0,
             turns: 0,
+            pieces: BTreeMap::new(),
         };
         for node in 0..options.nodes {
             let after_us = world.random.below(50_000);
@@ -197,16 +201,7 @@ impl World {
         }
         match event {
             Event::Tick { node, life } => self.tick(node, life),
-            Event::Peer { from, to, message } => {
-                let now = self.now(to);
-                let decoded = PeerMessage::decode(message).expect("nothing is changed on the way");
-                if let Some(node) = self.node_mut(to) {
-                    let (_, message) = decoded;
-                    assert_eq!(message.from() >> 32, from as u64, "a message names its sender");
-                    node.handle_peer(now, message);
-                    self.dispatch(to);
-                }
-            }
+            Event::Peer { from, to, message } => self.hear_peer(from, to, message),
             Event::Forward { to, message } => self.forward_arrives(to, message),
             Event::Journal { node, life } => self.journal(node, life),
             Event::Segments { node, life } => self.segments(node, life),
@@ -244,6 +239,28 @@ impl World {
             Event::Start { node } => self.start(node),
             Event::Heal => self.heal(),
             Event::FastDisk { node } => self.machines[node].sync_us = 300,
+        }
+    }
+
+    /// A message of another node arrives.
+    fn hear_peer(&mut self, from: usize, to: usize, message: Bytes) {
+        let now = self.now(to);
+        if CatchUpMessage::is_one(&message) {
+            let (_, message) = CatchUpMessage::decode(message).expect("nothing is changed on the way");
+            if let CatchUpWord::Piece { file, offset, .. } = &message.word {
+                *self.pieces.entry((file.clone(), *offset)).or_default() += 1;
+            }
+            if let Some(node) = self.node_mut(to) {
+                node.handle_catch_up(now, message);
+                self.dispatch(to);
+            }
+            return;
+        }
+        let (_, message) = PeerMessage::decode(message).expect("nothing is changed on the way");
+        if let Some(node) = self.node_mut(to) {
+            assert_eq!(message.from() >> 32, from as u64, "a message names its sender");
+            node.handle_peer(now, message);
+            self.dispatch(to);
         }
     }
 
@@ -298,6 +315,19 @@ impl World {
         let (seed, now_us) = (self.random.next(), self.now_us);
         self.machines[node].lose_power(seed, now_us);
         self.break_connections(node);
+    }
+
+    /// The disk of a machine stopped, as it was asked to.
+    fn crash(&mut self, node: usize, error: &str) {
+        let crash = self.machines[node].crash.take().filter(|crash| crash.is_armed);
+        let crash = crash.unwrap_or_else(|| panic!("node {node}: {error}"));
+        self.record.reach("crash of a catch-up");
+        if crash.is_power {
+            self.lose_power(node);
+        } else {
+            self.kill(node);
+        }
+        self.at(20_000, Event::Start { node });
     }
 
     fn break_connections(&mut self, node: usize) {
@@ -362,7 +392,10 @@ impl World {
         }
         let sync_us = self.machines[node].sync_us;
         let Some(process) = self.machines[node].process.as_mut() else { return };
-        let told = process.journal_step().unwrap_or_else(|error| panic!("node {node}: {error}"));
+        let told = match process.journal_step() {
+            Ok(told) => told,
+            Err(error) => return self.crash(node, &error),
+        };
         let told_after_us = self.random.below(sync_us / 2 + 1);
         if let Some(told) = told {
             self.at(told_after_us, Event::Told { node, life, told: ToldBox(told) });
@@ -392,9 +425,13 @@ impl World {
         if self.machines[node].holds_segments {
             return self.at(10_000, Event::Segments { node, life });
         }
-        let Some(process) = self.machines[node].process.as_mut() else { return };
+        let Machine { process, disk, crash, .. } = &mut self.machines[node];
+        let Some(process) = process else { return };
         process.segments_are_busy = false;
-        let told = process.segment_step().unwrap_or_else(|error| panic!("node {node}: {error}"));
+        let told = match process.segment_step(disk, crash) {
+            Ok(told) => told,
+            Err(error) => return self.crash(node, &error),
+        };
         for told in told {
             let after_us = self.random.below(200);
             self.at(after_us, Event::Told { node, life, told: ToldBox(told) });
@@ -406,11 +443,15 @@ impl World {
             return;
         }
         let now = self.now(node);
+        if matches!(told, Told::CatchUp { done: CatchUpDone::Finished }) {
+            self.record.reach("snapshot installed");
+        }
         let Some(found) = self.node_mut(node) else { return };
         match told {
             Told::Journal { ready_number } => found.handle_journal_written(now, ready_number),
             Told::Segments { ticket } => found.handle_segments_written(now, ticket),
             Told::Checkpoint { log_index, bytes } => found.handle_checkpoint_written(now, log_index, bytes),
+            Told::CatchUp { done } => found.handle_catch_up_done(now, done),
             Told::Read { ticket, result } => found.handle_read(now, ticket, result),
         }
         self.dispatch(node);
@@ -435,21 +476,24 @@ impl World {
                     self.poke_journal(node, false);
                 }
                 Output::Segments { ticket, work } => self.give_segments(node, SegmentJob::Work { ticket, work }),
-                Output::Checkpoint { meta, image } => {
+                Output::CatchUp { work } => self.give_segments(node, SegmentJob::CatchUp { work }),
+                Output::Checkpoint { meta, image, holds } => {
                     self.record.reach("checkpoint");
-                    self.give_segments(node, SegmentJob::Checkpoint { meta, image });
+                    self.give_segments(node, SegmentJob::Checkpoint { meta, image, holds });
                 }
                 Output::Read { ticket, job } => {
                     let after_us = 20 + self.random.below(300);
                     self.at(after_us, Event::Read { node, life, ticket, job });
                 }
                 Output::SendPeer { to, message } => {
-                    let (to, mut bytes) = (usize::from(to.get()), BytesMut::new());
+                    let mut bytes = BytesMut::new();
                     message.encode(ShardId::ZERO, &mut bytes);
-                    let message = bytes.freeze();
-                    for after_us in self.net.carry(node, to) {
-                        self.at(after_us, Event::Peer { from: node, to, message: message.clone() });
-                    }
+                    self.carry(node, to, &bytes.freeze());
+                }
+                Output::SendCatchUp { to, message } => {
+                    let mut bytes = BytesMut::new();
+                    message.encode(ShardId::ZERO, &mut bytes);
+                    self.carry(node, to, &bytes.freeze());
                 }
                 Output::SendForward { to, message } => self.send_forward(node, usize::from(to.get()), &message),
                 Output::Replies { connection, replies } => {
@@ -479,6 +523,13 @@ impl World {
             }
         }
         self.look(node);
+    }
+
+    fn carry(&mut self, from: usize, to: NodeId, message: &Bytes) {
+        let to = usize::from(to.get());
+        for after_us in self.net.carry(from, to) {
+            self.at(after_us, Event::Peer { from, to, message: message.clone() });
+        }
     }
 
     fn forward_arrives(&mut self, to: usize, message: Bytes) {

@@ -168,3 +168,46 @@ fn p11_a_checkpoint_of_another_history_is_refused() {
     behind.handle_batch(hard(1, 0), vec![entry(3, 1)]).unwrap();
     assert!(matches!(behind.finish(), Err(RecoveryError::Gap { expected: 2, found: 3 })));
 }
+
+fn snapshot(log_index: u64, term: u64) -> Entry {
+    Entry { log_index, term, kind: EntryKind::Snapshot, data: Bytes::new() }
+}
+
+#[test]
+fn the_log_begins_anew_behind_an_installed_checkpoint() {
+    let mut recovery = recovery(10, 3);
+    assert_eq!(recovery.handle_batch(hard(1, 2), vec![entry(1, 1), entry(2, 1), entry(3, 1)]).unwrap(), []);
+    assert_eq!(recovery.handle_batch(hard(3, 10), vec![snapshot(10, 3)]).unwrap(), []);
+    assert_eq!(indexes(&recovery.handle_batch(hard(3, 11), vec![entry(11, 3), entry(12, 3)]).unwrap()), [11]);
+    assert_eq!(recovery.begin_at_checkpoint().unwrap(), None, "the journal says so");
+    let replica = recovery.finish().unwrap();
+    assert_eq!((replica.applied_log_index(), replica.last_log_index(), replica.base_log_index()), (11, 12, 10));
+}
+
+#[test]
+fn an_install_that_was_cut_before_the_journal_knew_keeps_term_and_vote() {
+    let mut recovery = recovery(10, 3);
+    // What another leader's suffix left at and above the checkpoint is no part of the log.
+    let former: Vec<Entry> = (1..=12).map(|index| entry(index, 2)).collect();
+    recovery.handle_batch(hard(2, 2), former).unwrap();
+    recovery.handle_batch(HardState { term: 4, vote: 2, commit: 2 }, vec![]).unwrap();
+    let begun = recovery.begin_at_checkpoint().unwrap();
+    assert_eq!(begun, Some((HardState { term: 4, vote: 2, commit: 10 }, snapshot(10, 3))));
+    let replica = recovery.finish().unwrap();
+    assert_eq!((replica.applied_log_index(), replica.last_log_index(), replica.epoch()), (10, 10, Epoch::new(4)));
+}
+
+#[test]
+fn a_journal_that_does_not_fit_an_install_is_refused() {
+    let refused = recovery(10, 3).handle_batch(hard(3, 11), vec![snapshot(11, 3)]);
+    assert!(matches!(refused, Err(RecoveryError::Gap { .. })), "its checkpoint is gone: {refused:?}");
+    let mut behind = recovery(10, 3);
+    behind.handle_batch(hard(3, 5), (1..=5).map(|index| entry(index, 3)).collect()).unwrap();
+    let refused = behind.handle_batch(hard(3, 5), vec![snapshot(4, 3)]);
+    assert!(matches!(refused, Err(RecoveryError::OverwritesCommitted { log_index: 4 })), "{refused:?}");
+    let mut older = recovery(10, 3);
+    older.handle_batch(hard(2, 0), vec![entry(1, 2)]).unwrap();
+    assert!(matches!(older.begin_at_checkpoint(), Err(RecoveryError::HardStateMissing { term: 2, .. })));
+    let mut other = recovery(10, 3);
+    other.handle_batch(hard(3, 10), vec![snapshot(10, 2)]).unwrap_err();
+}

@@ -14,7 +14,7 @@ impl Replica {
     /// Takes one round from the library and turns it into outputs. Nothing else may touch the library meanwhile.
     pub(super) fn take_ready(&mut self) {
         let mut ready = self.raw.ready();
-        assert!(ready.snapshot().get_metadata().index == 0, "a snapshot, which peers of this version never send");
+        let snapshot = (ready.snapshot().get_metadata().index, ready.snapshot().get_metadata().term);
         // Only a leader has these: its entries may travel while its own fsync runs.
         self.send(ready.take_messages());
         let hard_state = HardState::from_raft(&self.raw.raft.hard_state());
@@ -28,11 +28,12 @@ impl Replica {
             tick: self.tick,
             gated: ready.take_persisted_messages(),
         };
+        let begins_anew = self.begin_behind(snapshot);
         if pending.must_sync {
             self.outputs.push_back(Output::Append {
                 ready_number: pending.number,
                 hard_state,
-                entries: entries.iter().map(Entry::from_raft).collect(),
+                entries: begins_anew.into_iter().chain(entries.iter().map(Entry::from_raft)).collect(),
             });
             // The library reads them back from here before they are durable.
             entries.into_iter().for_each(|entry| self.raw.mut_store().append(entry));
@@ -58,6 +59,7 @@ impl Replica {
         self.durable_term = released.term;
         self.send(released.messages);
         self.raw.on_persist_ready(released.number);
+        self.end_install();
     }
 
     fn send(&mut self, messages: Vec<eraftpb::Message>) {

@@ -19,7 +19,8 @@ use super::sealed::{Opener, Sealer, read_length, read_message, read_payload, wri
 use super::word::Word;
 use crate::threads::{AbortOnPanic, chain};
 
-/// The loop's end of all links. Dropping it ends them.
+/// The loop's end of all links; none on a node that is alone. Dropping it ends them.
+#[derive(Default)]
 pub(crate) struct PeerLinks(BTreeMap<NodeId, [Arc<Queue>; 2]>);
 
 /// A node to dial, and where.
@@ -30,11 +31,6 @@ pub(crate) struct Dial {
 }
 
 impl PeerLinks {
-    /// Of a node that is alone.
-    pub(crate) fn none() -> Self {
-        Self(BTreeMap::new())
-    }
-
     /// Begins to dial the other nodes.
     pub(crate) fn begin(own: &Self_, others: &[Dial], runtime: &Handle) -> Self {
         let to = |dial: &Dial| {

@@ -92,7 +92,7 @@ impl Bench {
     fn checkpoint(&self, log_index: u64) {
         let meta = CheckpointMeta { log_index, ..CheckpointMeta::default() };
         let image = Box::new(Shard::default().image());
-        self.jobs.send(SegmentJob::Checkpoint { meta, image }).expect("the thread runs");
+        self.jobs.send(SegmentJob::Checkpoint { meta, image, holds: None }).expect("the thread runs");
     }
 
     /// The next word of the writer; nothing within the time is none.

@@ -4,9 +4,28 @@
 //! settles over a minute old. Nothing inside its promised time is forgotten (P3, P6): where nothing may go, new entries are
 //! refused.
 
+use crate::apply::Shard;
 use crate::command::STEPS_MAX;
 use crate::idempotency::KEEP_LEAST_MS;
+use crate::producer::Producers;
 use crate::state::{State, topic_of};
+
+impl Shard {
+    /// Takes every producer for one that never was: what [`Mutant::DedupLostInSnapshot`] does. Nobody calls it in a build without
+    /// planted bugs.
+    ///
+    /// [`Mutant::DedupLostInSnapshot`]: mortarmq_types::Mutant::DedupLostInSnapshot
+    pub fn forget_producers(&mut self) {
+        let ids: Vec<_> = self.state.topics.keys().copied().collect();
+        for id in ids {
+            if let Some(topic) = topic_of(&mut self.state.topics, id) {
+                topic.producers = Producers::default();
+            }
+            self.state.entries.producer_ages.set(id, None);
+        }
+        self.state.producer_entries = 0;
+    }
+}
 
 /// Makes room for so many new entries, as far as steps and what may go allow. A partition's facts are one step, and so is
 /// every other entry.

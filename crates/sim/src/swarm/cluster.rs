@@ -1,6 +1,6 @@
 //! What seeds draw for several nodes. It has a chance of its own: a seed of one node keeps what it had before.
 
-use crate::plan::{Anchor, Fault, FaultKind, Settings, Shape};
+use crate::plan::{Anchor, Fault, FaultKind, Settings, Shape, Site};
 use crate::random::Random;
 
 /// How many nodes there are, and what their links are like.
@@ -15,6 +15,10 @@ pub(super) fn settle(settings: &mut Settings) {
     settings.peer_doubled_permille = *chance.pick(&[0, 0, 20, 200]);
     settings.peer_late_permille = *chance.pick(&[0, 0, 2, 20]);
     settings.peer_overtakes = *chance.pick(&[0, 1]);
+    settings.peer_lag_bytes = *chance.pick(&[64 << 20, 64 << 20, 200_000, 20_000]);
+    if settings.peer_lag_bytes < 1 << 20 {
+        settings.journal_keep_bytes = *chance.pick(&[0, 500_000]);
+    }
 }
 
 /// Gives each fault its node, and adds those that only several nodes can have.
@@ -36,9 +40,24 @@ pub(super) fn spread(settings: &Settings, faults: &mut Vec<Fault>) {
         let anchor = Anchor::At(chance.between(50_000, end_us));
         faults.push(Fault { node: 0, anchor, kind: FaultKind::HandOver });
     }
+    if settings.peer_lag_bytes < 1 << 20 {
+        for _ in 0..*chance.pick(&[0, 1, 3]) {
+            faults.push(catch_up(settings, &mut chance));
+        }
+    }
     for _ in 0..*chance.pick(&[0, 0, 1, 2]) {
         stage_power_loss(settings, &mut chance, faults);
     }
+}
+
+/// A node that catches up crashes at it.
+fn catch_up(settings: &Settings, chance: &mut Random) -> Fault {
+    let (site, most, operations) = if chance.one_in(2) { (Site::Fetch, 30, 4) } else { (Site::Install, 3, 60) };
+    let anchor = Anchor::Nth { site, number: chance.between(1, most), operation: chance.below(operations) };
+    let down_ms = *chance.pick(&[1, 30, 400]);
+    let power = FaultKind::Power { down_ms, is_new_boot: chance.one_in(2) };
+    let kind = if chance.one_in(2) { power } else { FaultKind::Kill { down_ms } };
+    Fault { node: chance.between(1, settings.nodes), anchor, kind }
 }
 
 fn cut(chance: &mut Random) -> FaultKind {

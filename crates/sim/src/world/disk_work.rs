@@ -4,8 +4,8 @@
 use std::time::Duration;
 
 use bytes::BytesMut;
-use mortarmq_node::ReadResult;
 use mortarmq_node::drive::{Checkpointed, Flushed, chain, read};
+use mortarmq_node::{CatchUpDone, CatchUpWork, ReadJob, ReadResult};
 
 use super::World;
 use super::event::{Event, Input};
@@ -121,7 +121,11 @@ impl World {
                 SegmentJob::Work { ticket, work } => {
                     self.gather(node, ticket, work).map(|checkpoint| next = checkpoint)
                 }
-                SegmentJob::Checkpoint { meta, image } => {
+                SegmentJob::CatchUp { work } => self.catch_up(node, work, &mut told),
+                SegmentJob::Checkpoint { meta, image, holds } => {
+                    if let Some(process) = &mut self.nodes[node].process {
+                        process.segments.hold(holds);
+                    }
                     self.nodes[node].enter(Site::Checkpoint);
                     let mut bytes = BytesMut::new();
                     image.encode(&mut bytes);
@@ -142,6 +146,36 @@ impl World {
         }
         self.at(self.now_us + later_us, Event::SegmentsDone { node, life });
         self.after_disk(node);
+    }
+
+    /// Something for a snapshot of another node.
+    fn catch_up(&mut self, node: usize, work: CatchUpWork, told: &mut Vec<Input>) -> Result<(), String> {
+        let site = match work {
+            CatchUpWork::Install | CatchUpWork::Finish { .. } => Site::Install,
+            CatchUpWork::Begin { .. } | CatchUpWork::Check | CatchUpWork::Write { .. } | CatchUpWork::Abandon => {
+                Site::Fetch
+            }
+        };
+        self.nodes[node].enter(site);
+        if matches!(work, CatchUpWork::Begin { .. }) {
+            let life = self.nodes[node].life;
+            let begun_in = self.nodes[node].fetches_in.replace(life);
+            if begun_in.is_some_and(|begun_in| begun_in != life) {
+                self.tally.reach("catch-up resumed after a crash");
+            }
+        }
+        let Some(process) = &mut self.nodes[node].process else { return Ok(()) };
+        let done = process.segments.catch_up(work).map_err(|error| chain(&error))?;
+        match done {
+            CatchUpDone::Finished if self.is_healing => self.tally.reach("snapshot installed"),
+            CatchUpDone::Finished => self.tally.reach("snapshot installed under load"),
+            _ => {}
+        }
+        if matches!(done, CatchUpDone::Finished | CatchUpDone::Abandoned) {
+            self.nodes[node].fetches_in = None;
+        }
+        told.push(Input::CatchUpDone { done: Box::new(done) });
+        Ok(())
     }
 
     fn gather(
@@ -231,8 +265,14 @@ impl World {
             if self.nodes[node].struck().is_some() {
                 return self.after_disk(node);
             }
-            if !self.is_rotten(node, reason) {
+            // A snapshot that is held no more may be gone before the last read of it.
+            let is_for_peer = matches!(job, ReadJob::File { .. });
+            if !is_for_peer && !self.is_rotten(node, reason) {
                 return self.fail(format!("P11: a read failed on a disk that is whole: {reason}: {job:?}"));
+            }
+            if is_for_peer {
+                self.tally.reach("a snapshot was gone");
+                return self.give(node, Input::ReadDone { ticket, result });
             }
             self.tally.reach("a read met rot");
             self.record_taken_back(&job);

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use mortarmq_node::{
-    Act, Delivery, DiskState, Failure, ForwardMessage, PeerMessage, Query, ReadResult, Reply, Request, Unsent,
+    Act, CatchUpDone, CatchUpMessage, Delivery, DiskState, Failure, ForwardMessage, PeerMessage, Query, ReadResult,
+    Reply, Request, Unsent,
 };
 use mortarmq_types::{ConnectionId, DeliveryId, MemberId};
 
@@ -142,6 +143,13 @@ pub(crate) enum Input {
     CheckpointWritten {
         log_index: u64,
         bytes: u64,
+    },
+    CatchUpDone {
+        done: Box<CatchUpDone>,
+    },
+    /// Another node says something about a snapshot.
+    CatchUp {
+        message: Box<CatchUpMessage>,
     },
     CheckpointPutOff {
         log_index: u64,

@@ -259,8 +259,8 @@ impl World {
         config.initial.segment_max_bytes = settings.segment_bytes;
         if self.has_peers() {
             config.peers = ids.iter().map(|id| Peer { node_id: *id, data_incarnation: identity.incarnation }).collect();
-            // What a node lacks must be in the journals of the others: they have no other way to give it yet.
-            config.journal_keep_bytes = HUGE_BYTES;
+            config.journal_keep_bytes = settings.journal_keep_bytes;
+            config.peer_lag_bytes = settings.peer_lag_bytes;
         }
         let journal = JournalOptions {
             file_bytes: settings.journal_file_bytes,

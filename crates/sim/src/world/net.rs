@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::{Bytes, BytesMut};
-use mortarmq_node::{ForwardMessage, PeerMessage};
+use mortarmq_node::{CatchUpMessage, ForwardMessage, PeerMessage};
 use mortarmq_types::{NodeId, ShardId};
 
 use super::World;
@@ -113,9 +113,19 @@ impl World {
         }
     }
 
+    /// A node says something about a snapshot to another, on the same way.
+    pub(super) fn send_catch_up(&mut self, from: usize, to: NodeId, message: &CatchUpMessage) {
+        let mut bytes = BytesMut::new();
+        message.encode(ShardId::ZERO, &mut bytes);
+        self.carry(from, to, &bytes.freeze());
+    }
+
     /// The bytes of a message arrive. Nobody is there to hear what comes to a node that is down.
     pub(super) fn peer_arrives(&mut self, to: usize, bytes: Bytes) {
-        let read = if bytes.starts_with(FORWARD_MAGIC) {
+        let read = if CatchUpMessage::is_one(&bytes) {
+            let read = CatchUpMessage::decode(bytes).map_err(|error| error.to_string());
+            read.map(|(_, message)| Input::CatchUp { message: Box::new(message) })
+        } else if bytes.starts_with(FORWARD_MAGIC) {
             let read = ForwardMessage::decode(bytes).map_err(|error| error.to_string());
             read.map(|(_, message)| Input::Forward { message: Box::new(message) })
         } else {

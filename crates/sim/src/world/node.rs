@@ -43,6 +43,8 @@ pub(crate) struct Machine {
     pub(crate) told_commit: CommitIndex,
     /// Whether nothing fails any more.
     pub(crate) is_healed: bool,
+    /// The life in which a snapshot was begun that is not installed yet.
+    pub(crate) fetches_in: Option<u64>,
     /// Whether the disk is full on purpose.
     pub(crate) is_full: bool,
     /// What rotted and may still matter.
@@ -132,7 +134,8 @@ pub(crate) enum JournalState {
 /// One thing for the segment writer to do, as in the server.
 pub(crate) enum SegmentJob {
     Work { ticket: u64, work: Vec<mortarmq_node::SegmentWork> },
-    Checkpoint { meta: CheckpointMeta, image: Box<Image> },
+    Checkpoint { meta: CheckpointMeta, image: Box<Image>, holds: Option<u64> },
+    CatchUp { work: mortarmq_node::CatchUpWork },
 }
 
 /// How a process is stopped.

@@ -345,6 +345,7 @@ fn machine(number: u64, plan: &Plan, chance: &mut Random) -> Machine {
         told: Position::default(),
         told_commit: CommitIndex::ZERO,
         is_healed: false,
+        fetches_in: None,
         is_full: false,
         damages: Vec::new(),
         rotten_dirs: BTreeSet::new(),

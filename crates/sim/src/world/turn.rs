@@ -125,6 +125,8 @@ impl World {
             Input::StandAside => target.handle_stand_aside(now),
             Input::SegmentsWritten { ticket } => target.handle_segments_written(now, ticket),
             Input::CheckpointWritten { log_index, bytes } => target.handle_checkpoint_written(now, log_index, bytes),
+            Input::CatchUpDone { done } => target.handle_catch_up_done(now, *done),
+            Input::CatchUp { message } => target.handle_catch_up(now, *message),
             Input::CheckpointPutOff { log_index } => target.handle_checkpoint_put_off(now, log_index),
             Input::Disk { state } => target.handle_disk(now, state),
             Input::ReadDone { ticket, result } => target.handle_read(now, ticket, result),
@@ -161,9 +163,13 @@ impl World {
                     process.segment_jobs.push_back(SegmentJob::Work { ticket, work });
                     self.poke_segments(node);
                 }
-                Output::Checkpoint { meta, image } => {
+                Output::CatchUp { work } => {
+                    process.segment_jobs.push_back(SegmentJob::CatchUp { work });
+                    self.poke_segments(node);
+                }
+                Output::Checkpoint { meta, image, holds } => {
                     self.trace.note(self.now_us, "checkpoint", &[node as u64, meta.log_index, meta.commit_index.get()]);
-                    process.segment_jobs.push_back(SegmentJob::Checkpoint { meta, image });
+                    process.segment_jobs.push_back(SegmentJob::Checkpoint { meta, image, holds });
                     self.poke_segments(node);
                 }
                 Output::ReleaseJournal { log_index, keep_bytes, frees_spares } => {
@@ -196,6 +202,7 @@ impl World {
                     self.at(at_us, Event::Answer { query, reply });
                 }
                 Output::SendPeer { to, message } => self.send_peer(node, to, &message),
+                Output::SendCatchUp { to, message } => self.send_catch_up(node, to, &message),
                 Output::SendForward { to, message } => self.send_forward(node, to, &message),
                 Output::Role { epoch, is_leader, .. } => {
                     self.trace.note(self.now_us, "role", &[node as u64, epoch.get(), u64::from(is_leader)]);
@@ -263,6 +270,8 @@ impl World {
             Input::JournalWritten { ready_number, .. } => ("in journal written", *ready_number),
             Input::SegmentsWritten { ticket } => ("in segments written", *ticket),
             Input::CheckpointWritten { log_index, .. } => ("in checkpoint written", *log_index),
+            Input::CatchUpDone { .. } => ("in catch-up done", 0),
+            Input::CatchUp { message } => ("in catch-up", message.from >> 32),
             Input::CheckpointPutOff { log_index } => ("in checkpoint put off", *log_index),
             Input::Disk { state } => ("in disk", state.free_bytes),
             Input::ReadDone { ticket, .. } => ("in read", *ticket),

@@ -93,7 +93,7 @@ pub(crate) fn encode_head(
 }
 
 /// Reads a whole checkpoint, checking every byte of it. `log_index` is what its name says.
-pub(super) fn parse(path: &Path, log_index: u64, bytes: &Bytes) -> Result<LoadedCheckpoint, CheckpointError> {
+pub(crate) fn parse(path: &Path, log_index: u64, bytes: &Bytes) -> Result<LoadedCheckpoint, CheckpointError> {
     let header = Header::of_file(path, log_index, bytes, bytes.len() as u64)?;
     // All of these are at most the file's length, which is in memory.
     let pieces = header.pieces().map(|piece| (piece, bytes.slice(piece.start as usize..piece.end as usize)));

@@ -57,14 +57,33 @@ pub(crate) fn is_unfinished(name: &str) -> bool {
     name.strip_suffix(UNFINISHED_SUFFIX).is_some_and(|name| checkpoint_number(name).is_some())
 }
 
+/// The name of a checkpoint.
+pub(crate) fn checkpoint_name(log_index: u64) -> String {
+    format!("{log_index:020}{SUFFIX}")
+}
+
 /// The path of a checkpoint.
 pub(crate) fn checkpoint_path(dir: &Path, log_index: u64) -> PathBuf {
-    dir.join(format!("{log_index:020}{SUFFIX}"))
+    dir.join(checkpoint_name(log_index))
 }
 
 /// The path of a checkpoint that is being written.
 pub(crate) fn unfinished_path(dir: &Path, log_index: u64) -> PathBuf {
     dir.join(format!("{log_index:020}{SUFFIX}{UNFINISHED_SUFFIX}"))
+}
+
+/// The path of another node's checkpoint whose install is under way.
+pub(crate) fn install_path(dir: &Path, log_index: u64) -> PathBuf {
+    dir.join(format!("{log_index:020}{SUFFIX}{INSTALL_SUFFIX}"))
+}
+
+/// The newest checkpoint among these names whose install began, and whether that is under way: it is over once the checkpoint has
+/// the name under which it counts.
+pub(crate) fn newest_install(names: &[String]) -> Option<(u64, bool)> {
+    let installed = |name: &String| checkpoint_number(name.strip_suffix(INSTALL_SUFFIX)?);
+    let log_index = names.iter().filter_map(installed).max()?;
+    let newest = names.iter().filter_map(|name| checkpoint_number(name)).max();
+    Some((log_index, newest.is_none_or(|newest| newest < log_index)))
 }
 
 /// The names in a directory; none if it is not there.
@@ -103,3 +122,4 @@ const PIECE_BYTES: usize = 64 << 10;
 
 const SUFFIX: &str = ".checkpoint";
 const UNFINISHED_SUFFIX: &str = ".new";
+const INSTALL_SUFFIX: &str = ".install";

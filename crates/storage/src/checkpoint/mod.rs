@@ -27,9 +27,13 @@ use mortarmq_types::{CommitIndex, Seq, ShardId};
 use crate::disk::is_full;
 use crate::segment::{FlushError, Key, ReadError, View, views_of};
 pub(crate) use layout::encode_head;
+pub(crate) use layout::parse as parse_checkpoint;
 pub use load::load_checkpoint;
-pub(crate) use load::{checkpoint_numbers, checkpoint_path, is_unfinished, list_if_there, unfinished_path};
-pub(crate) use verify::{tell, tell_damage, verify};
+pub(crate) use load::{
+    checkpoint_name, checkpoint_numbers, checkpoint_path, install_path, is_unfinished, list_if_there, newest_install,
+    unfinished_path,
+};
+pub(crate) use verify::{Newest, tell, tell_damage, verify};
 pub(crate) use walk::{CheckpointWalk, open_newest};
 
 /// What a checkpoint says of the state it holds.

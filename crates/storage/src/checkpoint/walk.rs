@@ -4,7 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use super::layout::{Header, MAX_HEADER_BYTES};
-use super::{CHECKPOINTS_DIR, CheckpointError, CheckpointFiles, checkpoint_numbers, checkpoint_path};
+use super::{CHECKPOINTS_DIR, CheckpointError, CheckpointFiles, checkpoint_numbers, checkpoint_path, newest_install};
 use crate::disk::{Disk, Window};
 use crate::verify::{VerifyError, list};
 
@@ -27,12 +27,17 @@ pub(crate) struct CheckpointWalk {
 /// A checkpoint that was opened, or one that was refused, with its path.
 pub(crate) type Opened = Result<CheckpointWalk, (PathBuf, CheckpointError)>;
 
-/// Opens the newest checkpoint; none if there never was one. One that goes meanwhile has made room for a newer one.
+/// Opens the newest checkpoint; none if there never was one. One that goes meanwhile has made room for a newer one. While another
+/// node's is being installed none tells which files have to be where.
 pub(crate) fn open_newest(disk: &dyn Disk, data_dir: &Path) -> Result<Option<Opened>, VerifyError> {
     let dir = data_dir.join(CHECKPOINTS_DIR);
     let mut gone = None;
     loop {
-        let Some(newest) = checkpoint_numbers(&list(disk, &dir)?).last().copied() else { return Ok(None) };
+        let names = list(disk, &dir)?;
+        let Some(newest) = checkpoint_numbers(&names).last().copied() else { return Ok(None) };
+        if newest_install(&names).is_some_and(|(_, is_under_way)| is_under_way) {
+            return Ok(None);
+        }
         match CheckpointWalk::open(disk, &dir, newest) {
             Err(CheckpointError::Io { source, .. })
                 if source.kind() == io::ErrorKind::NotFound && gone.is_none_or(|gone| gone < newest) =>
@@ -47,7 +52,11 @@ pub(crate) fn open_newest(disk: &dyn Disk, data_dir: &Path) -> Result<Option<Ope
 impl CheckpointWalk {
     /// Opens a checkpoint and checks its header and its length.
     pub(crate) fn open(disk: &dyn Disk, dir: &Path, log_index: u64) -> Result<Self, CheckpointError> {
-        let path = checkpoint_path(dir, log_index);
+        Self::open_at(disk, checkpoint_path(dir, log_index), log_index)
+    }
+
+    /// The same, of a checkpoint under another name.
+    pub(crate) fn open_at(disk: &dyn Disk, path: PathBuf, log_index: u64) -> Result<Self, CheckpointError> {
         let failed = |source| CheckpointError::Io { doing: "read", path: path.clone(), source };
         let mut window = disk.open(&path).and_then(Window::open).map_err(failed)?;
         let file_bytes = window.file_bytes();

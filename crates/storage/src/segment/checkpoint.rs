@@ -67,16 +67,17 @@ impl SegmentWriter {
         }
         write_file(&*disk, &dir, meta.log_index, &head, image)?;
         let mut removed = 0;
-        for identity in &self.trimmed {
-            remove(&*disk, &self.shared.path(identity))?;
-            removed += 1;
+        let held = self.held.filter(|held| older.contains(held));
+        if held.is_none() {
+            for identity in std::mem::take(&mut self.trimmed) {
+                remove(&*disk, &self.shared.path(&identity))?;
+                removed += 1;
+            }
+            for topic in std::mem::take(&mut self.dropped) {
+                removed += remove_topic(&*disk, &self.shared.topics.join(topic.to_hex()), &|_| false)?;
+            }
         }
-        self.trimmed.clear();
-        for topic in &self.dropped {
-            removed += remove_topic(&*disk, &self.shared.topics.join(topic.to_hex()), &|_| false)?;
-        }
-        self.dropped.clear();
-        for log_index in older.into_iter().filter(|log_index| *log_index < meta.log_index) {
+        for log_index in older.into_iter().filter(|log_index| *log_index < meta.log_index && Some(*log_index) != held) {
             remove(&*disk, &checkpoint_path(&dir, log_index))?;
             removed += 1;
         }

@@ -1,5 +1,6 @@
 //! Reading records and index entries, from any thread, past the shard's loop.
 
+use std::io;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -11,6 +12,7 @@ use super::layout::{
 };
 use super::{IndexEntry, ReadError, StoredRecord};
 use crate::ledger;
+use crate::staging::is_shared;
 
 /// Reads what a [`super::SegmentWriter`] has written. Clones share the writer's list of files.
 ///
@@ -23,6 +25,23 @@ pub struct SegmentReader {
 impl SegmentReader {
     pub(super) fn new(shared: Arc<Shared>) -> Self {
         Self { shared }
+    }
+
+    /// Reads bytes of a file as they are, for another node: of a topic's file or a checkpoint, by its path in the data directory.
+    ///
+    /// # Errors
+    /// [`ReadError::Io`] if there is no such file, or fewer bytes; for every other path, too.
+    pub fn read_file(&self, file: &str, offset: u64, bytes: u32) -> Result<Bytes, ReadError> {
+        let data_dir = self.shared.topics.parent().expect("the topics lie in the data directory");
+        let path = data_dir.join(file);
+        let failed = |source| ReadError::Io { path: path.clone(), offset, source };
+        if !is_shared(file) {
+            return Err(failed(io::ErrorKind::NotFound.into()));
+        }
+        let mut buffer = vec![0; bytes as usize];
+        let handle = self.shared.disk.open_to_read(&path).map_err(failed)?;
+        handle.read_exact_at(&mut buffer, offset).map_err(failed)?;
+        Ok(buffer.into())
     }
 
     /// Reads the records of `from..to` that are written, in order, the first of them always and then as many as fit

@@ -14,6 +14,7 @@ use super::written::{Sink, WrittenFiles};
 use super::{AppendError, FlushError, FolderError, SegmentOptions, SegmentReader, SegmentRecord};
 use crate::disk::{Disk, create_dir_durable};
 use crate::ledger::{LedgerRecord, LedgerTail};
+use crate::staging::Staging;
 
 /// Owns the segment and ledger files. One thread drives it: `append` and `append_ledger` for each effect, `flush`
 /// after each batch of work. Nothing is visible to readers, or on disk, before the flush.
@@ -29,6 +30,8 @@ pub struct SegmentWriter {
     pub(super) dropped: BTreeSet<TopicIncarnation>,
     /// Files that were trimmed and wait for the next checkpoint.
     pub(super) trimmed: Vec<FileIdentity>,
+    /// A checkpoint that another node fetches: neither it nor what it lists goes.
+    pub(super) held: Option<u64>,
     pub(super) poisoned: bool,
 }
 
@@ -66,6 +69,7 @@ impl SegmentWriter {
             written: WrittenFiles::default(),
             dropped: BTreeSet::new(),
             trimmed: Vec::new(),
+            held: None,
             poisoned: false,
         })
     }
@@ -73,6 +77,19 @@ impl SegmentWriter {
     /// Begins new segments and ledger files at this size from now on; what is begun goes on.
     pub fn set_segment_bytes(&mut self, bytes: u64) {
         self.options.segment_bytes = bytes.clamp(1, MAX_SEGMENT_BYTES);
+    }
+
+    /// Holds the checkpoint at a log entry for another node that fetches it: the next checkpoints remove neither it nor a file
+    /// that it lists. With `None` they do again.
+    pub fn hold(&mut self, log_index: Option<u64>) {
+        self.held = log_index;
+    }
+
+    /// What brings this data directory to another node's checkpoint.
+    #[must_use]
+    pub fn staging(&self) -> Staging {
+        let data_dir = self.shared.topics.parent().expect("the topics lie in the data directory");
+        Staging::new(Arc::clone(&self.shared.disk), data_dir)
     }
 
     /// A reader of what this writer writes.

@@ -8,6 +8,7 @@ use mortarmq_types::Seq;
 use crate::checkpoint::CheckpointFile;
 use crate::disk::{Disk, SECTOR_BYTES, Window};
 use crate::segment::layout::{FILE_HEADER_BYTES, FileIdentity, HeaderCheck, TOPICS_DIR, VERSION};
+use crate::staging::staged;
 use crate::verify::{FindingAt, Report};
 
 /// How much of a file is checked.
@@ -19,6 +20,8 @@ pub(crate) enum Extent<'a> {
         listed: Option<&'a CheckpointFile>,
         /// Whether there is a checkpoint and its list cannot be read.
         is_list_lost: bool,
+        /// Whether it may still wait beside its place.
+        is_installing: bool,
     },
     /// What the checkpoint lists of it, while a node writes behind that.
     Listed(&'a CheckpointFile),
@@ -31,6 +34,14 @@ impl<'a> Extent<'a> {
             Self::Whole { listed, .. } => listed,
             Self::Listed(file) => Some(file),
         }
+    }
+
+    /// Where the bytes are that count for this path: an install that was interrupted gives a file its name once it is finished.
+    pub(super) fn place(self, disk: &dyn Disk, path: PathBuf) -> PathBuf {
+        let Self::Whole { listed: Some(file), is_installing: true, .. } = self else { return path };
+        let beside = staged(&path);
+        let is_whole = disk.open(&beside).and_then(|found| found.len()).is_ok_and(|bytes| bytes == file.bytes);
+        if is_whole { beside } else { path }
     }
 
     /// Opens a file as far as it is checked.
@@ -85,7 +96,7 @@ impl Checked {
         extent: Extent<'_>,
         report: &mut Report<'_>,
     ) -> Result<Option<Self>, Missing> {
-        let path = identity.path(&data_dir.join(TOPICS_DIR));
+        let path = extent.place(disk, identity.path(&data_dir.join(TOPICS_DIR)));
         let window = match extent.open(disk, &path) {
             Ok(window) => window,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(Missing { identity, path }),

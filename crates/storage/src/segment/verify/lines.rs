@@ -20,7 +20,7 @@ pub(super) struct Lines {
 impl Lines {
     /// Opens an index; nothing if that cannot be.
     pub(super) fn open(disk: &dyn Disk, data_dir: &Path, identity: FileIdentity, extent: Extent<'_>) -> Option<Self> {
-        let path = identity.path(&data_dir.join(TOPICS_DIR));
+        let path = extent.place(disk, identity.path(&data_dir.join(TOPICS_DIR)));
         let window = extent.open(disk, &path).ok()?;
         Some(Self { identity, path, window, listed_bytes: extent.listed().map_or(0, |file| file.bytes) })
     }

@@ -1,0 +1,145 @@
+//! A follower that lacks more of the log than its leader has in memory is brought up by files.
+//!
+//! The leader's half is in `serve.rs`: what it offers, and what stays for it. The follower's is in `fetch.rs` and, once all is there,
+//! `install.rs`. Neither works with the disk: what is to be done there goes out as [`CatchUpWork`] and comes back as
+//! [`CatchUpDone`]; what the leader reads is a [`crate::ReadJob::File`].
+//!
+//! # Source
+//! DESIGN "Catch-up"; docs/decisions/016-catch-up.md.
+
+mod fetch;
+mod install;
+mod serve;
+
+use bytes::Bytes;
+use mortarmq_replica::{CatchUpMessage, CatchUpWord, Snapshot};
+use mortarmq_storage::CheckpointMeta;
+use mortarmq_types::NodeId;
+
+use crate::config::{Now, node_of};
+use crate::node::Node;
+use crate::output::Output;
+use fetch::Fetching;
+use serve::Serving;
+
+/// One thing for the segment writer to do for a snapshot, behind all work before it; then call `handle_catch_up_done`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CatchUpWork {
+    /// See what there is of a checkpoint, and what is wanted first.
+    Begin {
+        /// Its log index.
+        log_index: u64,
+        /// How long its file is.
+        bytes: u64,
+    },
+    /// Go on looking.
+    Check,
+    /// Write bytes of the file that is wanted.
+    Write {
+        /// Where in it.
+        offset: u64,
+        /// The bytes.
+        data: Bytes,
+    },
+    /// Install what is whole.
+    Install,
+    /// The journal has its entry: give the checkpoint its name.
+    Finish {
+        /// Its log index.
+        log_index: u64,
+    },
+    /// Remove what was fetched.
+    Abandon,
+}
+
+/// What came of it.
+#[derive(Clone, Debug)]
+pub enum CatchUpDone {
+    /// These bytes of a file are wanted next.
+    Wants {
+        /// Its path in the data directory.
+        file: String,
+        /// The first byte.
+        from: u64,
+        /// The end.
+        to: u64,
+    },
+    /// There is more to look at.
+    Checking,
+    /// Everything is there.
+    Whole {
+        /// What the checkpoint says of the state.
+        meta: CheckpointMeta,
+        /// The state.
+        image: Bytes,
+    },
+    /// There is no room for more.
+    NoRoom,
+    /// What was there is not what it should be: begin again.
+    Lost,
+    /// The checkpoint's files are in place, and a start finds the new state.
+    Installed,
+    /// The checkpoint has its name.
+    Finished,
+    /// Nothing is staged any more.
+    Abandoned,
+}
+
+/// What a node does about snapshots.
+#[derive(Debug, Default)]
+pub(crate) struct CatchUp {
+    pub(crate) serving: Serving,
+    pub(crate) fetching: Fetching,
+}
+
+impl Node {
+    /// Another node says something about a snapshot. What is not of the present leader, or not for this node, is dropped.
+    pub fn handle_catch_up(&mut self, now: Now, message: CatchUpMessage) {
+        self.turn(now);
+        let is_for_me = message.to == self.replica.id() && message.epoch == self.replica.epoch();
+        if !is_for_me || self.is_installing() {
+            return;
+        }
+        let (from, snapshot) = (message.from, message.snapshot);
+        if let CatchUpWord::Fetch { file, offset, bytes } = message.word {
+            return self.serve(now, from, snapshot, (file, offset, bytes));
+        }
+        if self.leads || self.replica.leader() != Some(from) {
+            return;
+        }
+        match message.word {
+            CatchUpWord::Offer => self.take_offer(now, snapshot),
+            CatchUpWord::Piece { file, offset, data } => self.take_piece(now, snapshot, &file, offset, data),
+            CatchUpWord::Gone => self.forget_snapshot(snapshot),
+            CatchUpWord::Fetch { .. } => {}
+        }
+    }
+
+    /// What the segment writer was asked to do for a snapshot is done.
+    ///
+    /// # Panics
+    /// When nothing was asked of it.
+    pub fn handle_catch_up_done(&mut self, now: Now, done: CatchUpDone) {
+        self.turn(now);
+        self.fetched(now, done);
+    }
+
+    /// How many snapshots this node has installed since its start.
+    #[must_use]
+    pub fn installed_snapshots(&self) -> u64 {
+        self.catch_up.fetching.installed
+    }
+
+    /// Whether this node fetches or installs a snapshot.
+    #[must_use]
+    pub fn is_catching_up(&self) -> bool {
+        self.catch_up.fetching.is_under_way()
+    }
+
+    fn say(&mut self, to: u64, snapshot: Snapshot, word: CatchUpWord) {
+        let (from, epoch) = (self.replica.id(), self.replica.epoch());
+        let message = CatchUpMessage { from, to, epoch, snapshot, word };
+        let to: NodeId = node_of(to);
+        self.outputs.push_back(Output::SendCatchUp { to, message: Box::new(message) });
+    }
+}
