@@ -206,7 +206,10 @@ impl Asks {
             if pending.is_answered {
                 continue;
             }
-            if number <= left && !pending.is_repeatable {
+            // Stored once, and refused when it is repeated, a publish would be told that nothing was stored (P2): its producer
+            // repeats it under its number.
+            let may_be_stored = number <= left && matches!(pending.request, Request::Publish(_));
+            if may_be_stored || (number <= left && !pending.is_repeatable) {
                 lost.push(Told { connection, slot, places, replies: None });
             } else if leads {
                 kept.push(Kept { connection, slot, request: pending.request });

@@ -103,7 +103,7 @@ fn what_is_declared_and_asked_elsewhere_is_answered_in_order_and_as_the_leader_s
 }
 
 #[test]
-fn rule_6_when_the_leader_is_lost_a_numbered_publish_is_repeated_and_another_one_is_unknown() {
+fn rule_6_when_the_leader_is_lost_what_it_may_have_stored_is_unknown() {
     let mut world = World::new(56, OPTIONS);
     let topic = world.declare("orders", 1);
     let (_, connection) = aside(&mut world);
@@ -116,11 +116,11 @@ fn rule_6_when_the_leader_is_lost_a_numbered_publish_is_repeated_and_another_one
     world.run_for(100);
     assert!(world.heard.is_empty());
     world.kill(leader);
-    let replies = answers(&mut world, 3);
-    assert!(matches!(replies[0].result, Ok(Answer::Published(_))), "{replies:?}");
-    let failure = replies[1].result.as_ref().expect_err("nobody knows");
-    assert_eq!((failure.code, failure.outcome), (ErrorCode::QuorumLost, Outcome::Unknown));
-    assert!(matches!(replies[2].result, Ok(Answer::Published(_))), "{replies:?}");
+    // With a number or without: another leader may refuse what this one has stored, and nobody may be told that it is not (P2).
+    for reply in answers(&mut world, 3) {
+        let failure = reply.result.as_ref().expect_err("nobody knows");
+        assert_eq!((failure.code, failure.outcome), (ErrorCode::QuorumLost, Outcome::Unknown));
+    }
 }
 
 #[test]
