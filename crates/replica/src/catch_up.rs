@@ -23,6 +23,7 @@ use bytes::{Buf, BufMut, Bytes, BytesMut};
 use mortarmq_types::{Epoch, ShardId};
 
 use crate::peer_message::PeerBytesError;
+use crate::peer_message::envelope::{CRC_BYTES, MAGIC_AND_VERSION_BYTES, VERSION, open};
 
 /// A checkpoint of a leader, with the files that it lists.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -136,8 +137,8 @@ impl CatchUpMessage {
     /// # Source
     /// P11.
     pub fn decode(bytes: Bytes) -> Result<(ShardId, Self), PeerBytesError> {
-        let mut left = open(bytes)?;
-        left.advance(6);
+        let mut left = open(bytes, MAGIC, HEADER_BYTES)?;
+        left.advance(MAGIC_AND_VERSION_BYTES);
         let (kind, reserved) = (left.get_u8(), left.get_u8());
         if reserved != 0 {
             return Err(PeerBytesError::Unknown { field: "flags", found: reserved });
@@ -173,41 +174,12 @@ impl CatchUpMessage {
     }
 }
 
-/// Checks what a message says of itself as a whole; the bytes without the checksum.
-fn open(mut bytes: Bytes) -> Result<Bytes, PeerBytesError> {
-    let found = bytes.len();
-    if found < HEADER_BYTES + CRC_BYTES {
-        return Err(PeerBytesError::Length { found, expected: (HEADER_BYTES + CRC_BYTES) as u64 });
-    }
-    let mut head = &bytes[..HEADER_BYTES];
-    let magic = head.get_u32();
-    if magic != MAGIC {
-        return Err(PeerBytesError::Magic { found: magic });
-    }
-    let version = head.get_u16();
-    if version != VERSION {
-        return Err(PeerBytesError::UnknownVersion { found: version });
-    }
-    head.advance(2);
-    let expected = head.get_u32();
-    if expected as usize != found {
-        return Err(PeerBytesError::Length { found, expected: u64::from(expected) });
-    }
-    let mut crc = bytes.split_off(found - CRC_BYTES);
-    if crc.get_u32() != crc32c::crc32c(&bytes) {
-        return Err(PeerBytesError::Checksum);
-    }
-    Ok(bytes)
-}
-
 const MAGIC: u32 = u32::from_be_bytes(*b"MMQU");
-const VERSION: u16 = 1;
 const KIND_OFFER: u8 = 1;
 const KIND_FETCH: u8 = 2;
 const KIND_PIECE: u8 = 3;
 const KIND_GONE: u8 = 4;
 const HEADER_BYTES: usize = 84;
-const CRC_BYTES: usize = 4;
 const _: () = assert!(HEADER_BYTES == 8 + 2 * 4 + 7 * 8 + 4 + 2 * 2 + 4);
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! What one replica says to another, checked once at the edge.
 
 mod codec;
+pub(crate) mod envelope;
 
 use mortarmq_types::Epoch;
 use raft::eraftpb::{Entry, EntryType, Message, MessageType};

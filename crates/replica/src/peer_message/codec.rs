@@ -24,6 +24,7 @@ use mortarmq_types::ShardId;
 use raft::eraftpb::{Entry, Message, MessageType};
 use thiserror::Error;
 
+use super::envelope::{CRC_BYTES, KIND_AND_FLAGS_BYTES, MAGIC_AND_VERSION_BYTES, VERSION, open};
 use super::{PeerMessage, RefusedMessage};
 
 /// Why bytes are no peer message. They must be dropped; the sender says again what matters.
@@ -111,7 +112,7 @@ impl PeerMessage {
     /// # Source
     /// P11; failure rule 1: the library panics on an unsound log.
     pub fn decode(bytes: Bytes) -> Result<(ShardId, Self), PeerBytesError> {
-        let mut left = open(bytes)?;
+        let mut left = open(bytes, MAGIC, HEADER_BYTES)?;
         left.advance(MAGIC_AND_VERSION_BYTES);
         let kind = left.get_u8();
         let kind = kind_of(kind).ok_or(PeerBytesError::Unknown { field: "kind", found: kind })?;
@@ -144,34 +145,6 @@ impl PeerMessage {
         let message = Self::new(message).map_err(PeerBytesError::Refused)?;
         Ok((shard, message.short_of_room(flags & FLAG_SHORT_OF_ROOM != 0)))
     }
-}
-
-/// Checks what a message says of itself as a whole; the bytes without the checksum.
-fn open(mut bytes: Bytes) -> Result<Bytes, PeerBytesError> {
-    let found = bytes.len();
-    let least = HEADER_BYTES + CRC_BYTES;
-    if found < least {
-        return Err(PeerBytesError::Length { found, expected: least as u64 });
-    }
-    let mut head = &bytes[..HEADER_BYTES];
-    let magic = head.get_u32();
-    if magic != MAGIC {
-        return Err(PeerBytesError::Magic { found: magic });
-    }
-    let version = head.get_u16();
-    if version != VERSION {
-        return Err(PeerBytesError::UnknownVersion { found: version });
-    }
-    head.advance(KIND_AND_FLAGS_BYTES);
-    let expected = head.get_u32();
-    if expected as usize != found {
-        return Err(PeerBytesError::Length { found, expected: u64::from(expected) });
-    }
-    let mut crc = bytes.split_off(found - CRC_BYTES);
-    if crc.get_u32() != crc32c::crc32c(&bytes) {
-        return Err(PeerBytesError::Checksum);
-    }
-    Ok(bytes)
 }
 
 fn take(left: &mut Bytes, count: usize) -> Result<Bytes, PeerBytesError> {
@@ -228,14 +201,10 @@ fn kind_number(kind: MessageType) -> u8 {
 }
 
 const MAGIC: u32 = u32::from_be_bytes(*b"MMQP");
-const VERSION: u16 = 1;
 const FLAG_REJECT: u8 = 1;
 const FLAG_SHORT_OF_ROOM: u8 = 2;
-const MAGIC_AND_VERSION_BYTES: usize = 6;
-const KIND_AND_FLAGS_BYTES: usize = 2;
 const HEADER_BYTES: usize = 96;
 const ENTRY_BYTES: usize = 12;
-const CRC_BYTES: usize = 4;
 const _: () = assert!(HEADER_BYTES == MAGIC_AND_VERSION_BYTES + KIND_AND_FLAGS_BYTES + 2 * 4 + 9 * 8 + 2 * 4);
 
 #[cfg(test)]
