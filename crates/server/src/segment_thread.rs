@@ -15,7 +15,7 @@ use bytes::BytesMut;
 use mortarmq_node::drive::{Checkpointed, Flushed, Room, SegmentKeeper, Segments, UnreadableCopy, Waiting};
 use mortarmq_node::{CatchUpDone, CatchUpWork, SegmentWork};
 use mortarmq_shard::Image;
-use mortarmq_storage::CheckpointMeta;
+use mortarmq_storage::{CheckpointMeta, StagingStep};
 
 use crate::event::Event;
 use crate::inbox::EventSender;
@@ -170,16 +170,16 @@ impl Behind {
         match self.keeper.catch_up(work) {
             Ok(done) => {
                 match &done {
-                    CatchUpDone::Whole { meta, .. } => {
+                    CatchUpDone::Step(StagingStep::Whole { meta, .. }) => {
                         tracing::info!(log_index = meta.log_index, "the leader's checkpoint and files are here");
                     }
                     CatchUpDone::Finished => {
                         tracing::info!("the leader's checkpoint is installed; the log goes on from it")
                     }
-                    CatchUpDone::NoRoom => tracing::warn!("no room for the leader's files; it goes on when there is"),
-                    CatchUpDone::Wants { .. }
-                    | CatchUpDone::Checking
-                    | CatchUpDone::Lost
+                    CatchUpDone::Step(StagingStep::NoRoom) => {
+                        tracing::warn!("no room for the leader's files; it goes on when there is")
+                    }
+                    CatchUpDone::Step(StagingStep::Wants { .. } | StagingStep::Checking | StagingStep::Lost)
                     | CatchUpDone::Installed
                     | CatchUpDone::Abandoned => {}
                 }

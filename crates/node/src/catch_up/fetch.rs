@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use mortarmq_replica::{CatchUpWord, Snapshot};
 use mortarmq_shard::Shard;
-use mortarmq_storage::CheckpointMeta;
+use mortarmq_storage::{CheckpointMeta, StagingStep};
 use mortarmq_types::MonotonicTime;
 
 use super::{CatchUpDone, CatchUpWork};
@@ -152,22 +152,29 @@ impl Node {
                 return;
             }
             CatchUpDone::Installed => return self.go_on_from_snapshot(),
-            _ if fetching.goal.is_none() => return,
-            CatchUpDone::Wants { file, from, to } => {
+            CatchUpDone::Step(_) if fetching.goal.is_none() => return,
+            CatchUpDone::Step(step) => self.take_step(now, step),
+        }
+        self.go_on(now);
+    }
+
+    fn take_step(&mut self, now: Now, step: StagingStep) {
+        let fetching = &mut self.catch_up.fetching;
+        match step {
+            StagingStep::Wants { file, from, to } => {
                 if fetching.wanted.as_ref().is_none_or(|wanted| wanted.file != file || wanted.from > from) {
                     fetching.forget_pieces();
                 }
                 fetching.wanted = Some(Wanted { file, from, to });
             }
-            CatchUpDone::Checking => self.ask_writer(CatchUpWork::Check),
-            CatchUpDone::Whole { meta, image } => self.take_whole(meta, image),
-            CatchUpDone::NoRoom => {
+            StagingStep::Checking => self.ask_writer(CatchUpWork::Check),
+            StagingStep::Whole { meta, image } => self.take_whole(meta, image),
+            StagingStep::NoRoom => {
                 fetching.end();
                 fetching.not_before = now.monotonic.after_ms(NO_ROOM_MS);
             }
-            CatchUpDone::Lost => fetching.end(),
+            StagingStep::Lost => fetching.end(),
         }
-        self.go_on(now);
     }
 
     /// Everything is there; what cannot be this node's, or not be read, is never installed (P11).

@@ -13,7 +13,7 @@ mod serve;
 
 use bytes::Bytes;
 use mortarmq_replica::{CatchUpMessage, CatchUpWord, Snapshot};
-use mortarmq_storage::CheckpointMeta;
+use mortarmq_storage::StagingStep;
 use mortarmq_types::NodeId;
 
 use crate::config::{Now, node_of};
@@ -55,28 +55,8 @@ pub enum CatchUpWork {
 /// What came of it.
 #[derive(Clone, Debug)]
 pub enum CatchUpDone {
-    /// These bytes of a file are wanted next.
-    Wants {
-        /// Its path in the data directory.
-        file: String,
-        /// The first byte.
-        from: u64,
-        /// The end.
-        to: u64,
-    },
-    /// There is more to look at.
-    Checking,
-    /// Everything is there.
-    Whole {
-        /// What the checkpoint says of the state.
-        meta: CheckpointMeta,
-        /// The state.
-        image: Bytes,
-    },
-    /// There is no room for more.
-    NoRoom,
-    /// What was there is not what it should be: begin again.
-    Lost,
+    /// How far the fetching is.
+    Step(StagingStep),
     /// The checkpoint's files are in place, and a start finds the new state.
     Installed,
     /// The checkpoint has its name.

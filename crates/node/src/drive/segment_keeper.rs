@@ -6,9 +6,7 @@
 
 use std::sync::Arc;
 
-use mortarmq_storage::{
-    CheckpointError, CheckpointMeta, CheckpointWritten, FlushError, SegmentReader, Staging, StagingStep,
-};
+use mortarmq_storage::{CheckpointError, CheckpointMeta, CheckpointWritten, FlushError, SegmentReader, Staging};
 
 use super::FLUSH_BYTES;
 use super::room::{Room, Use};
@@ -159,13 +157,7 @@ impl SegmentKeeper {
                 return Ok(CatchUpDone::Abandoned);
             }
         };
-        Ok(match step.map_err(SegmentError::CatchUp)? {
-            StagingStep::Wants { file, from, to } => CatchUpDone::Wants { file, from, to },
-            StagingStep::Checking => CatchUpDone::Checking,
-            StagingStep::Whole { meta, image } => CatchUpDone::Whole { meta, image },
-            StagingStep::NoRoom => CatchUpDone::NoRoom,
-            StagingStep::Lost => CatchUpDone::Lost,
-        })
+        step.map(CatchUpDone::Step).map_err(SegmentError::CatchUp)
     }
 
     /// Copies whose source could not be read, since the last call: an operator is to be told.
