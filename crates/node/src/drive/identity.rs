@@ -101,9 +101,7 @@ fn claim_for(
     cluster_id: Option<[u8; 16]>,
     new_cluster: impl FnOnce() -> io::Result<[u8; 16]>,
 ) -> Result<Identity, ForeignData> {
-    let path = data_dir.to_path_buf();
-    let mut peers = peers.to_vec();
-    peers.sort_unstable();
+    let (path, peers) = (data_dir.to_path_buf(), rising(peers));
     if let Some(found) = Identity::read(disk, data_dir).map_err(ForeignData::Identity)? {
         let is_of_cluster = found.peers == peers && cluster_id.is_none_or(|id| id == found.cluster_id);
         let is_mine = found.node_id == node_id && is_of_cluster;
@@ -115,9 +113,7 @@ fn claim_for(
     }
     let cluster_id = new_cluster().map_err(|source| ForeignData::Read { path, source })?;
     let incarnation = Identity::FIRST_INCARNATION;
-    let identity = Identity { cluster_id, node_id, incarnation, peers, is_promise: false };
-    identity.write(disk, data_dir).map_err(ForeignData::Identity)?;
-    Ok(identity)
+    write(disk, data_dir, Identity { cluster_id, node_id, incarnation, peers, is_promise: false })
 }
 
 /// What the folder of one of several nodes holds: nothing, the promise to be one of a cluster, or its data. What is not as it should be is
@@ -138,8 +134,7 @@ pub fn find_as_peer(
     let Some(found) = Identity::read(disk, data_dir).map_err(ForeignData::Identity)? else {
         return if has_data { Err(ForeignData::Missing { path }) } else { Ok(None) };
     };
-    let mut peers = peers.to_vec();
-    peers.sort_unstable();
+    let peers = rising(peers);
     if found.node_id != node_id || found.peers != peers {
         return Err(ForeignData::OfAnother { path, found, expected: node_id, peers });
     }
@@ -163,12 +158,19 @@ pub fn promise(
     peers: &[NodeId],
     cluster_id: [u8; 16],
 ) -> Result<Identity, ForeignData> {
-    let mut peers = peers.to_vec();
-    peers.sort_unstable();
-    let incarnation = Identity::FIRST_INCARNATION;
-    let identity = Identity { cluster_id, node_id, incarnation, peers, is_promise: true };
+    let (peers, incarnation) = (rising(peers), Identity::FIRST_INCARNATION);
+    write(disk, data_dir, Identity { cluster_id, node_id, incarnation, peers, is_promise: true })
+}
+
+fn write(disk: &dyn Disk, data_dir: &Path, identity: Identity) -> Result<Identity, ForeignData> {
     identity.write(disk, data_dir).map_err(ForeignData::Identity)?;
     Ok(identity)
+}
+
+fn rising(peers: &[NodeId]) -> Vec<NodeId> {
+    let mut peers = peers.to_vec();
+    peers.sort_unstable();
+    peers
 }
 
 fn numbers(peers: &[NodeId]) -> Vec<u16> {
