@@ -57,6 +57,7 @@ mod stretches;
 mod traces;
 mod unreadable;
 pub mod views;
+mod word;
 
 pub use catch_up::{CatchUpDone, CatchUpWork};
 pub use config::{NodeConfig, Now, PEERS_MAX, Peer, PeersError};
@@ -78,3 +79,4 @@ pub use recovery::{NodeError, NodeRecovery};
 pub use refusal::settle_code;
 pub use reply::{Answer, CreditGranted, Failure, QueryAnswer, QueryReply, Reply};
 pub use request::{Act, LetterAction, LettersAct, Query, Request, Subscribe, Unsent};
+pub use word::{PeerWord, PeerWordError};

@@ -88,8 +88,7 @@ impl Node {
     }
 
     /// This node is about to stop: it stands for election only where nobody else could be elected, and asks others to take its
-    /// office until one has. A driver
-    /// calls this before it lets go of its clients, and once.
+    /// office until one has. A driver calls this before it lets go of its clients, and once.
     pub fn handle_stand_aside(&mut self, now: Now) {
         self.turn(now);
         self.replica.stand_aside();

@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use mortarmq_node::{
-    Act, CatchUpDone, Delivery, DiskState, Failure, Gauges, Query, QueryReply, ReadResult, Reply, Request, Unsent,
+    Act, CatchUpDone, Delivery, DiskState, Failure, Gauges, PeerWord, Query, QueryReply, ReadResult, Reply, Request,
+    Unsent,
 };
 use mortarmq_types::{ConnectionId, Position};
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
 use crate::outlet::Outlet;
-use crate::peers::Word;
 
 /// One input of the shard's loop.
 pub(crate) enum Event {
@@ -32,7 +32,7 @@ pub(crate) enum Event {
     /// What the node holds, for metrics.
     Gauges { answer: oneshot::Sender<Gauges> },
     /// What another node says; its place is free when it was heard.
-    Peer { word: Box<Word>, place: OwnedSemaphorePermit },
+    Peer { word: Box<PeerWord>, place: OwnedSemaphorePermit },
     /// A batch is durable; how long that took.
     JournalWritten { ready_number: u64, took: Duration },
     /// Segment work is done.

@@ -8,7 +8,7 @@ use std::sync::mpsc::{Sender, SyncSender};
 use std::time::{Duration, Instant};
 
 use mortarmq_node::drive::{SlowReader, Turns};
-use mortarmq_node::{Node, Now, Output, QueryReply};
+use mortarmq_node::{Node, Now, Output, PeerWord, QueryReply};
 use mortarmq_types::{ConnectionId, Epoch, NodeId};
 use tokio::sync::oneshot;
 
@@ -18,7 +18,7 @@ use crate::event::{Event, ToConnection};
 use crate::inbox::{Inbox, Sleep};
 use crate::journal_thread::JournalJob;
 use crate::outlet::Outlet;
-use crate::peers::{PeerLinks, Word};
+use crate::peers::PeerLinks;
 use crate::read_pool::ReadTask;
 use crate::recover::messages;
 use crate::segment_thread::SegmentJob;
@@ -138,11 +138,7 @@ impl ShardLoop {
         match event {
             Event::Requests { connection, requests } => self.node.handle_requests(now, connection, requests),
             Event::Peer { word, place } => {
-                match *word {
-                    Word::Log(message) => self.node.handle_peer(now, message),
-                    Word::CatchUp(message) => self.node.handle_catch_up(now, *message),
-                    Word::Forward(message) => self.node.handle_forward(now, message),
-                }
+                self.node.handle_word(now, *word);
                 drop(place);
             }
             Event::JournalWritten { ready_number, took } => {
@@ -242,9 +238,9 @@ impl ShardLoop {
                 Output::GroupExpired { topic, group, dropped } => {
                     tracing::info!(topic, group, dropped, "group deleted: nobody used it for its expire_idle_ms");
                 }
-                Output::SendPeer { to, message } => self.channels.peers.send(to, Word::Log(message)),
-                Output::SendCatchUp { to, message } => self.channels.peers.send(to, Word::CatchUp(message)),
-                Output::SendForward { to, message } => self.channels.peers.send(to, Word::Forward(message)),
+                Output::SendPeer { to, message } => self.channels.peers.send(to, PeerWord::Log(message)),
+                Output::SendCatchUp { to, message } => self.channels.peers.send(to, PeerWord::CatchUp(message)),
+                Output::SendForward { to, message } => self.channels.peers.send(to, PeerWord::Forward(message)),
                 Output::Role { is_leader, leader, epoch } => self.tell_role(is_leader, leader, epoch),
             }
         }

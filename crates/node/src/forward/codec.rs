@@ -75,6 +75,12 @@ pub enum ForwardBytesError {
 }
 
 impl ForwardMessage {
+    /// Whether bytes begin as a message of this kind does.
+    #[must_use]
+    pub fn is_one(bytes: &[u8]) -> bool {
+        bytes.starts_with(&MAGIC.to_be_bytes())
+    }
+
     /// Appends the bytes of the message.
     ///
     /// # Panics

@@ -7,8 +7,7 @@ use std::collections::BTreeMap;
 
 use bytes::{Buf, Bytes, BytesMut};
 use mortarmq_node::{
-    CatchUpDone, CatchUpMessage, CatchUpWord, Failure, ForwardMessage, Node, Now, Output, PeerMessage, QueryReply,
-    ReadJob, Reply, Request, TICK_MS,
+    CatchUpDone, CatchUpWord, Failure, Node, Now, Output, PeerWord, QueryReply, ReadJob, Reply, Request, TICK_MS,
 };
 use mortarmq_types::{ClusterTime, CommitIndex, ConnectionId, Epoch, NodeId, ShardId, WallTime};
 
@@ -61,11 +60,6 @@ pub(crate) enum Event {
     /// The bytes of a message.
     Peer {
         from: usize,
-        to: usize,
-        message: Bytes,
-    },
-    /// The bytes of a message about forwarded requests.
-    Forward {
         to: usize,
         message: Bytes,
     },
@@ -189,7 +183,7 @@ impl World {
     fn step(&mut self, event: Event) {
         let node = match &event {
             Event::Tick { node, .. } | Event::Told { node, .. } => Some(*node),
-            Event::Peer { to, .. } | Event::Forward { to, .. } => Some(*to),
+            Event::Peer { to, .. } => Some(*to),
             Event::Request { connection, .. } => self.connections.get(connection).map(|(_, node, _)| *node),
             _ => None,
         };
@@ -202,7 +196,6 @@ impl World {
         match event {
             Event::Tick { node, life } => self.tick(node, life),
             Event::Peer { from, to, message } => self.hear_peer(from, to, message),
-            Event::Forward { to, message } => self.forward_arrives(to, message),
             Event::Journal { node, life } => self.journal(node, life),
             Event::Segments { node, life } => self.segments(node, life),
             Event::Read { node, life, ticket, job } => {
@@ -245,21 +238,17 @@ impl World {
     /// A message of another node arrives.
     fn hear_peer(&mut self, from: usize, to: usize, message: Bytes) {
         let now = self.now(to);
-        if CatchUpMessage::is_one(&message) {
-            let (_, message) = CatchUpMessage::decode(message).expect("nothing is changed on the way");
-            if let CatchUpWord::Piece { file, offset, .. } = &message.word {
-                *self.pieces.entry((file.clone(), *offset)).or_default() += 1;
-            }
-            if let Some(node) = self.node_mut(to) {
-                node.handle_catch_up(now, message);
-                self.dispatch(to);
-            }
-            return;
+        let (_, word) = PeerWord::decode(message).expect("nothing is changed on the way");
+        if let PeerWord::CatchUp(message) = &word
+            && let CatchUpWord::Piece { file, offset, .. } = &message.word
+        {
+            *self.pieces.entry((file.clone(), *offset)).or_default() += 1;
         }
-        let (_, message) = PeerMessage::decode(message).expect("nothing is changed on the way");
         if let Some(node) = self.node_mut(to) {
-            assert_eq!(message.from() >> 32, from as u64, "a message names its sender");
-            node.handle_peer(now, message);
+            if let PeerWord::Log(message) = &word {
+                assert_eq!(message.from() >> 32, from as u64, "a message names its sender");
+            }
+            node.handle_word(now, word);
             self.dispatch(to);
         }
     }
@@ -485,17 +474,12 @@ impl World {
                     let after_us = 20 + self.random.below(300);
                     self.at(after_us, Event::Read { node, life, ticket, job });
                 }
-                Output::SendPeer { to, message } => {
-                    let mut bytes = BytesMut::new();
-                    message.encode(ShardId::ZERO, &mut bytes);
-                    self.carry(node, to, &bytes.freeze());
+                Output::SendPeer { to, message } => self.say(node, to, &PeerWord::Log(message)),
+                Output::SendCatchUp { to, message } => self.say(node, to, &PeerWord::CatchUp(message)),
+                Output::SendForward { to, message } => {
+                    self.forwarded += 1;
+                    self.say(node, to, &PeerWord::Forward(message));
                 }
-                Output::SendCatchUp { to, message } => {
-                    let mut bytes = BytesMut::new();
-                    message.encode(ShardId::ZERO, &mut bytes);
-                    self.carry(node, to, &bytes.freeze());
-                }
-                Output::SendForward { to, message } => self.send_forward(node, usize::from(to.get()), &message),
                 Output::Replies { connection, replies } => {
                     replies.into_iter().for_each(|reply| self.hand(connection, Heard::Reply(reply)));
                 }
@@ -525,29 +509,12 @@ impl World {
         self.look(node);
     }
 
-    fn carry(&mut self, from: usize, to: NodeId, message: &Bytes) {
-        let to = usize::from(to.get());
+    fn say(&mut self, from: usize, to: NodeId, word: &PeerWord) {
+        let mut bytes = BytesMut::new();
+        word.encode(ShardId::ZERO, &mut bytes);
+        let (to, message) = (usize::from(to.get()), bytes.freeze());
         for after_us in self.net.carry(from, to) {
             self.at(after_us, Event::Peer { from, to, message: message.clone() });
-        }
-    }
-
-    fn forward_arrives(&mut self, to: usize, message: Bytes) {
-        let now = self.now(to);
-        let (_, message) = ForwardMessage::decode(message).expect("nothing is changed on the way");
-        if let Some(node) = self.node_mut(to) {
-            node.handle_forward(now, message);
-            self.dispatch(to);
-        }
-    }
-
-    fn send_forward(&mut self, node: usize, to: usize, message: &ForwardMessage) {
-        let mut bytes = BytesMut::new();
-        message.encode(ShardId::ZERO, &mut bytes);
-        let message = bytes.freeze();
-        self.forwarded += 1;
-        for after_us in self.net.carry(node, to) {
-            self.at(after_us, Event::Forward { to, message: message.clone() });
         }
     }
 

@@ -14,7 +14,7 @@ use tokio::io::AsyncWriteExt;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 
-use super::handshake::{Lane, Self_};
+use super::handshake::{Lane, OwnSide};
 use super::incoming::{Gate, read_standing};
 use super::outgoing::{Dial, DialError, connect};
 use super::sealed::{Opener, Sealer, read_length, read_payload};
@@ -38,7 +38,7 @@ pub enum AssemblyError {
 pub(super) async fn assemble(
     disk: &dyn Disk,
     data_dir: &Path,
-    own: &Self_,
+    own: &OwnSide,
     others: &[Dial],
     gate: &Gate,
 ) -> Result<Identity, AssemblyError> {
@@ -93,7 +93,7 @@ fn draw() -> io::Result<[u8; 16]> {
 }
 
 /// What the others' folders hold, and why others did not say.
-async fn ask_all(own: &Self_, others: &[Dial]) -> (BTreeMap<NodeId, Standing>, BTreeMap<NodeId, DialError>) {
+async fn ask_all(own: &OwnSide, others: &[Dial]) -> (BTreeMap<NodeId, Standing>, BTreeMap<NodeId, DialError>) {
     let mut asked = JoinSet::new();
     for dial in others {
         let (own, dial) = (own.clone(), dial.clone());
@@ -109,7 +109,7 @@ async fn ask_all(own: &Self_, others: &[Dial]) -> (BTreeMap<NodeId, Standing>, B
     (heard, failed)
 }
 
-async fn ask(own: &Self_, dial: &Dial) -> Result<Standing, DialError> {
+async fn ask(own: &OwnSide, dial: &Dial) -> Result<Standing, DialError> {
     let (mut stream, keys) = connect(own, dial, Lane::Ask).await?;
     let asked = async {
         let mut out = BytesMut::new();

@@ -11,7 +11,7 @@ use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
 
 use super::assembly::{AssemblyError, assemble};
-use super::handshake::Self_;
+use super::handshake::OwnSide;
 use super::incoming::{Gate, PeerListener};
 use super::outgoing::{Dial, PeerLinks};
 use crate::config::Cluster;
@@ -20,7 +20,7 @@ use crate::server::StartError;
 
 /// A node that listens for the others of its cluster.
 pub(crate) struct Entry {
-    own: Self_,
+    own: OwnSide,
     others: Vec<Dial>,
     gate: Arc<Gate>,
     /// Where it listens.
@@ -33,7 +33,8 @@ impl Entry {
         let failed = |source| StartError::Bind { key: "listen_peer", address: cluster.listen_peer, source };
         let listener = runtime.block_on(TcpListener::bind(cluster.listen_peer)).map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
-        let own = Self_ { node, incarnation: 0, cluster: None, nodes: cluster.nodes(), secret: cluster.secret.clone() };
+        let own =
+            OwnSide { node, incarnation: 0, cluster: None, nodes: cluster.nodes(), secret: cluster.secret.clone() };
         let others = cluster.peers.iter().filter(|peer| peer.id != node.get());
         let others = others.map(|peer| Dial { node: NodeId::new(peer.id), address: peer.peer.clone() }).collect();
         // Until its folder was looked at, it is not said to be empty: whoever begins a cluster must not rely on that.

@@ -66,7 +66,7 @@ impl Lane {
 
 /// A node as it shows itself to the others.
 #[derive(Clone, Debug)]
-pub(crate) struct Self_ {
+pub(crate) struct OwnSide {
     pub(crate) node: NodeId,
     /// Which life of its data it has; 0 while it has none.
     pub(crate) incarnation: u32,
@@ -146,7 +146,7 @@ impl Refusal {
 
 impl Hello {
     /// What this node says to another.
-    pub(crate) fn new(own: &Self_, to: NodeId, lane: Lane, nonce: Nonce) -> Self {
+    pub(crate) fn new(own: &OwnSide, to: NodeId, lane: Lane, nonce: Nonce) -> Self {
         let cluster = if lane == Lane::Ask { None } else { own.cluster };
         Self {
             versions: (VERSION, VERSION),
@@ -201,7 +201,7 @@ impl Hello {
     }
 
     /// Whether a node takes this; `is_open` is whether its loop runs.
-    fn judge(&self, own: &Self_, is_open: bool) -> Result<(), Refusal> {
+    fn judge(&self, own: &OwnSide, is_open: bool) -> Result<(), Refusal> {
         if !(self.versions.0..=self.versions.1).contains(&VERSION) {
             return Err(Refusal::Version);
         }
@@ -229,7 +229,7 @@ pub(crate) struct Welcome {
 }
 
 impl Welcome {
-    pub(crate) fn new(own: &Self_, hello: &Hello, hello_bytes: &[u8], is_open: bool, nonce: Nonce) -> Self {
+    pub(crate) fn new(own: &OwnSide, hello: &Hello, hello_bytes: &[u8], is_open: bool, nonce: Nonce) -> Self {
         let verdict = hello.judge(own, is_open);
         let mut bytes = Vec::with_capacity(WELCOME_BYTES);
         bytes.put_u16(VERSION);
@@ -246,7 +246,7 @@ impl Welcome {
 
 /// Whoever dialled has been answered: the proof that it sends and the keys, or why there is no link.
 pub(crate) fn answered(
-    own: &Self_,
+    own: &OwnSide,
     hello: &Hello,
     hello_bytes: &[u8],
     welcome: &[u8],
@@ -273,7 +273,7 @@ pub(crate) fn answered(
 }
 
 /// Whoever dialled has proved that it knows the secret, or not.
-pub(crate) fn proved(own: &Self_, hello_bytes: &[u8], welcome: &[u8], proof: &[u8]) -> Result<Keys, Refusal> {
+pub(crate) fn proved(own: &OwnSide, hello_bytes: &[u8], welcome: &[u8], proof: &[u8]) -> Result<Keys, Refusal> {
     own.secret.mac(DIALLER_PROVES, &[hello_bytes, welcome]).verify_slice(proof).map_err(|_| Refusal::Secret)?;
     Ok(keys(&own.secret, hello_bytes, welcome))
 }
@@ -308,19 +308,19 @@ const DIALLER_SEALS: &str = "mortarmq peer 1: dialler seals";
 
 #[cfg(test)]
 mod tests {
-    use super::{Hello, Lane, Refusal, Secret, Self_, Welcome, answered, proved};
+    use super::{Hello, Lane, OwnSide, Refusal, Secret, Welcome, answered, proved};
     use mortarmq_types::NodeId;
 
     const CLUSTER: [u8; 16] = [7; 16];
 
-    fn node(node: u16) -> Self_ {
+    fn node(node: u16) -> OwnSide {
         let nodes = [0, 1, 2].map(NodeId::new).to_vec();
         let secret = Secret::new("a secret of the cluster").expect("long enough");
-        Self_ { node: NodeId::new(node), incarnation: 1, cluster: Some(CLUSTER), nodes, secret }
+        OwnSide { node: NodeId::new(node), incarnation: 1, cluster: Some(CLUSTER), nodes, secret }
     }
 
     /// A whole handshake; the keys of both are equal then.
-    fn shake(dialler: &Self_, to: u16, listener: &Self_, lane: Lane, is_open: bool) -> Result<(), Refusal> {
+    fn shake(dialler: &OwnSide, to: u16, listener: &OwnSide, lane: Lane, is_open: bool) -> Result<(), Refusal> {
         let bytes = Hello::new(dialler, NodeId::new(to), lane, [1; 32]).encode();
         let hello = Hello::decode(&bytes)?;
         let welcome = Welcome::new(listener, &hello, &bytes, is_open, [2; 32]);
@@ -337,15 +337,15 @@ mod tests {
         assert_eq!(shake(&node(0), 1, &node(1), Lane::Log, true), Ok(()));
         assert_eq!(shake(&node(0), 1, &node(1), Lane::Words, false), Err(Refusal::NotOpen));
         assert_eq!(shake(&node(0), 1, &node(1), Lane::Ask, false), Ok(()), "a node that starts can be asked");
-        let other = Self_ { secret: Secret::new("another secret of it").expect("long enough"), ..node(1) };
+        let other = OwnSide { secret: Secret::new("another secret of it").expect("long enough"), ..node(1) };
         assert_eq!(shake(&node(0), 1, &other, Lane::Words, true), Err(Refusal::Secret));
         assert_eq!(shake(&node(0), 1, &node(2), Lane::Words, true), Err(Refusal::OtherNode));
         assert_eq!(shake(&node(0), 0, &node(0), Lane::Words, true), Err(Refusal::OtherNode), "itself");
-        let other = Self_ { nodes: [1, 2, 3].map(NodeId::new).to_vec(), ..node(1) };
+        let other = OwnSide { nodes: [1, 2, 3].map(NodeId::new).to_vec(), ..node(1) };
         assert_eq!(shake(&node(0), 1, &other, Lane::Ask, true), Err(Refusal::OtherPeers));
-        let other = Self_ { cluster: Some([8; 16]), ..node(1) };
+        let other = OwnSide { cluster: Some([8; 16]), ..node(1) };
         assert_eq!(shake(&node(0), 1, &other, Lane::Log, true), Err(Refusal::OtherCluster));
-        assert_eq!(shake(&node(0), 1, &Self_ { cluster: None, ..node(1) }, Lane::Log, true), Err(Refusal::NotOpen));
+        assert_eq!(shake(&node(0), 1, &OwnSide { cluster: None, ..node(1) }, Lane::Log, true), Err(Refusal::NotOpen));
     }
 
     #[test]

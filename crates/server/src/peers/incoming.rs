@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::{BufMut, Bytes, BytesMut};
+use mortarmq_node::PeerWord;
 use mortarmq_node::drive::Standing;
 use mortarmq_types::NodeId;
 use tokio::io::AsyncWriteExt;
@@ -14,9 +15,8 @@ use tokio::sync::Semaphore;
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep_until, timeout};
 
-use super::handshake::{Hello, Keys, Lane, MESSAGE_MAX, Self_, Welcome, nonce, proved};
+use super::handshake::{Hello, Keys, Lane, MESSAGE_MAX, OwnSide, Welcome, nonce, proved};
 use super::sealed::{Opener, Sealer, read_length, read_message, read_payload, write_message};
-use super::word::Word;
 use crate::event::Event;
 use crate::inbox::EventSender;
 use crate::listener::pause_after;
@@ -26,7 +26,7 @@ use crate::threads::AbortOnPanic;
 pub(crate) struct Gate(Mutex<Shown>);
 
 struct Shown {
-    own: Self_,
+    own: OwnSide,
     /// What its folder holds, once it was looked at.
     standing: Option<Standing>,
     /// Where what is said goes, once the loop runs.
@@ -34,7 +34,7 @@ struct Shown {
 }
 
 impl Gate {
-    pub(crate) fn new(own: Self_) -> Self {
+    pub(crate) fn new(own: OwnSide) -> Self {
         Self(Mutex::new(Shown { own, standing: None, events: None }))
     }
 
@@ -44,7 +44,7 @@ impl Gate {
     }
 
     /// The loop runs: from now on it hears the others.
-    pub(crate) fn open(&self, own: Self_, events: EventSender) {
+    pub(crate) fn open(&self, own: OwnSide, events: EventSender) {
         let mut shown = self.shown();
         (shown.own, shown.events) = (own, Some(events));
     }
@@ -174,8 +174,8 @@ impl Link {
             let place = Arc::clone(&places).acquire_many_owned(weight).await.expect("the places are never closed");
             let payload = read_payload(&mut reader, &mut opener, length).await?;
             sign_at.get_or_insert_with(|| Instant::now() + SIGN_PAUSE);
-            match Word::decode(payload) {
-                Ok(word) => events.send(Event::Peer { word: Box::new(word), place }),
+            match PeerWord::decode(payload) {
+                Ok((_, word)) => events.send(Event::Peer { word: Box::new(word), place }),
                 Err(error) => tracing::warn!(peer = %from, %error, "dropped what another node said"),
             }
         }

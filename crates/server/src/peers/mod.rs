@@ -14,10 +14,8 @@ mod handshake;
 mod incoming;
 mod outgoing;
 mod sealed;
-mod word;
 
 pub use assembly::AssemblyError;
 pub(crate) use entry::{Entry, Promise};
 pub(crate) use handshake::Secret;
 pub(crate) use outgoing::PeerLinks;
-pub(crate) use word::Word;

@@ -6,7 +6,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::BytesMut;
-use mortarmq_types::NodeId;
+use mortarmq_node::PeerWord;
+use mortarmq_types::{NodeId, ShardId};
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
@@ -14,9 +15,8 @@ use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep, timeout};
 
-use super::handshake::{Hello, Keys, Lane, Refusal, Self_, answered, nonce};
+use super::handshake::{Hello, Keys, Lane, OwnSide, Refusal, answered, nonce};
 use super::sealed::{Opener, Sealer, read_length, read_message, read_payload, write_message};
-use super::word::Word;
 use crate::threads::{AbortOnPanic, chain};
 
 /// The loop's end of all links; none on a node that is alone. Dropping it ends them.
@@ -32,7 +32,7 @@ pub(crate) struct Dial {
 
 impl PeerLinks {
     /// Begins to dial the other nodes.
-    pub(crate) fn begin(own: &Self_, others: &[Dial], runtime: &Handle) -> Self {
+    pub(crate) fn begin(own: &OwnSide, others: &[Dial], runtime: &Handle) -> Self {
         let to = |dial: &Dial| {
             let queue = |lane| {
                 let queue = Arc::new(Queue::new(lane));
@@ -51,9 +51,9 @@ impl PeerLinks {
     }
 
     /// Says something to another node. What there is no room for is dropped, as a network would.
-    pub(crate) fn send(&self, to: NodeId, word: Word) {
+    pub(crate) fn send(&self, to: NodeId, word: PeerWord) {
         let Some([words, log]) = self.0.get(&to) else { return };
-        let queue = if word.lane() == Lane::Log { log } else { words };
+        let queue = if word.is_bulk() { log } else { words };
         queue.push(word);
     }
 }
@@ -76,7 +76,7 @@ struct Queue {
 
 #[derive(Default)]
 struct Waiting {
-    messages: VecDeque<Word>,
+    messages: VecDeque<PeerWord>,
     bytes: usize,
     is_up: bool,
     is_over: bool,
@@ -91,7 +91,7 @@ impl Queue {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn push(&self, message: Word) {
+    fn push(&self, message: PeerWord) {
         let mut waiting = self.waiting();
         let bytes = message.held_bytes();
         match self.lane {
@@ -126,7 +126,7 @@ impl Queue {
     /// Seals what waits, but not much more than a buffer full; `false` once nothing more will come.
     async fn take(&self, sealer: &mut Sealer, out: &mut BytesMut) -> bool {
         loop {
-            let taken: Vec<Word> = {
+            let taken: Vec<PeerWord> = {
                 let mut waiting = self.waiting();
                 if waiting.is_over {
                     return false;
@@ -146,7 +146,7 @@ impl Queue {
                 continue;
             }
             for message in taken {
-                sealer.seal(out, |out| message.encode(out));
+                sealer.seal(out, |out| message.encode(ShardId::ZERO, out));
             }
             return true;
         }
@@ -155,7 +155,7 @@ impl Queue {
 
 /// A link to another node, again and again.
 struct OutgoingLine {
-    own: Self_,
+    own: OwnSide,
     dial: Dial,
     lane: Lane,
     queue: Arc<Queue>,
@@ -264,7 +264,7 @@ impl From<io::Error> for DialError {
 }
 
 /// Connects to another node: the stream and the keys of both directions.
-pub(crate) async fn connect(own: &Self_, dial: &Dial, lane: Lane) -> Result<(TcpStream, Keys), DialError> {
+pub(crate) async fn connect(own: &OwnSide, dial: &Dial, lane: Lane) -> Result<(TcpStream, Keys), DialError> {
     let begun = async {
         let mut stream = TcpStream::connect(&dial.address).await?;
         stream.set_nodelay(true)?;

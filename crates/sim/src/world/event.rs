@@ -4,8 +4,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use mortarmq_node::{
-    Act, CatchUpDone, CatchUpMessage, Delivery, DiskState, Failure, ForwardMessage, PeerMessage, Query, ReadResult,
-    Reply, Request, Unsent,
+    Act, CatchUpDone, Delivery, DiskState, Failure, PeerWord, Query, ReadResult, Reply, Request, Unsent,
 };
 use mortarmq_types::{ConnectionId, DeliveryId, MemberId};
 
@@ -123,11 +122,7 @@ pub(crate) enum Input {
     },
     /// Another node says something.
     Peer {
-        message: Box<PeerMessage>,
-    },
-    /// Another node forwards something, or answers what this one forwarded.
-    Forward {
-        message: Box<ForwardMessage>,
+        word: Box<PeerWord>,
     },
     /// The office is to be handed over.
     HandOver,
@@ -146,10 +141,6 @@ pub(crate) enum Input {
     },
     CatchUpDone {
         done: Box<CatchUpDone>,
-    },
-    /// Another node says something about a snapshot.
-    CatchUp {
-        message: Box<CatchUpMessage>,
     },
     CheckpointPutOff {
         log_index: u64,

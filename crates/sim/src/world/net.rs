@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::{Bytes, BytesMut};
-use mortarmq_node::{CatchUpMessage, ForwardMessage, PeerMessage};
+use mortarmq_node::PeerWord;
 use mortarmq_types::{NodeId, ShardId};
 
 use super::World;
@@ -73,17 +73,12 @@ pub(crate) fn links_of(shape: Shape, node: usize, nodes: usize) -> BTreeSet<(usi
 
 impl World {
     /// A node says something to another.
-    pub(super) fn send_peer(&mut self, from: usize, to: NodeId, message: &PeerMessage) {
+    pub(super) fn send_word(&mut self, from: usize, to: NodeId, word: &PeerWord) {
+        if matches!(word, PeerWord::Forward(_)) {
+            self.tally.reach("a request was forwarded");
+        }
         let mut bytes = BytesMut::new();
-        message.encode(ShardId::ZERO, &mut bytes);
-        self.carry(from, to, &bytes.freeze());
-    }
-
-    /// A node forwards to another, or answers what that forwarded.
-    pub(super) fn send_forward(&mut self, from: usize, to: NodeId, message: &ForwardMessage) {
-        self.tally.reach("a request was forwarded");
-        let mut bytes = BytesMut::new();
-        message.encode(ShardId::ZERO, &mut bytes);
+        word.encode(ShardId::ZERO, &mut bytes);
         self.carry(from, to, &bytes.freeze());
     }
 
@@ -113,27 +108,10 @@ impl World {
         }
     }
 
-    /// A node says something about a snapshot to another, on the same way.
-    pub(super) fn send_catch_up(&mut self, from: usize, to: NodeId, message: &CatchUpMessage) {
-        let mut bytes = BytesMut::new();
-        message.encode(ShardId::ZERO, &mut bytes);
-        self.carry(from, to, &bytes.freeze());
-    }
-
     /// The bytes of a message arrive. Nobody is there to hear what comes to a node that is down.
     pub(super) fn peer_arrives(&mut self, to: usize, bytes: Bytes) {
-        let read = if CatchUpMessage::is_one(&bytes) {
-            let read = CatchUpMessage::decode(bytes).map_err(|error| error.to_string());
-            read.map(|(_, message)| Input::CatchUp { message: Box::new(message) })
-        } else if bytes.starts_with(FORWARD_MAGIC) {
-            let read = ForwardMessage::decode(bytes).map_err(|error| error.to_string());
-            read.map(|(_, message)| Input::Forward { message: Box::new(message) })
-        } else {
-            let read = PeerMessage::decode(bytes).map_err(|error| error.to_string());
-            read.map(|(_, message)| Input::Peer { message: Box::new(message) })
-        };
-        match read {
-            Ok(input) => self.give(to, input),
+        match PeerWord::decode(bytes) {
+            Ok((_, word)) => self.give(to, Input::Peer { word: Box::new(word) }),
             Err(error) => self.fail(format!("P11: what one node says no other can read: {error}")),
         }
     }
@@ -156,9 +134,6 @@ impl World {
         self.at(until_us, Event::Cut { cut, is_cut: false });
     }
 }
-
-/// How what is forwarded begins.
-const FORWARD_MAGIC: &[u8] = b"MMQF";
 
 #[cfg(test)]
 mod tests {

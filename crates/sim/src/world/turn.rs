@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use mortarmq_node::{Now, Output};
+use mortarmq_node::{Now, Output, PeerWord};
 use mortarmq_types::ConnectionId;
 
 use super::World;
@@ -115,8 +115,7 @@ impl World {
                 let at = Duration::from_micros(self.now_us);
                 process.turns.journal_written(target, now, at, took, ready_number);
             }
-            Input::Peer { message } => target.handle_peer(now, *message),
-            Input::Forward { message } => target.handle_forward(now, *message),
+            Input::Peer { word } => target.handle_word(now, *word),
             Input::HandOver => {
                 if target.handle_hand_over(now, None).is_ok() {
                     self.tally.reach("office handed over");
@@ -126,7 +125,6 @@ impl World {
             Input::SegmentsWritten { ticket } => target.handle_segments_written(now, ticket),
             Input::CheckpointWritten { log_index, bytes } => target.handle_checkpoint_written(now, log_index, bytes),
             Input::CatchUpDone { done } => target.handle_catch_up_done(now, *done),
-            Input::CatchUp { message } => target.handle_catch_up(now, *message),
             Input::CheckpointPutOff { log_index } => target.handle_checkpoint_put_off(now, log_index),
             Input::Disk { state } => target.handle_disk(now, state),
             Input::ReadDone { ticket, result } => target.handle_read(now, ticket, result),
@@ -201,9 +199,9 @@ impl World {
                     let at_us = self.now_us + self.net.delay(20, self.settings.link_us);
                     self.at(at_us, Event::Answer { query, reply });
                 }
-                Output::SendPeer { to, message } => self.send_peer(node, to, &message),
-                Output::SendCatchUp { to, message } => self.send_catch_up(node, to, &message),
-                Output::SendForward { to, message } => self.send_forward(node, to, &message),
+                Output::SendPeer { to, message } => self.send_word(node, to, &PeerWord::Log(message)),
+                Output::SendCatchUp { to, message } => self.send_word(node, to, &PeerWord::CatchUp(message)),
+                Output::SendForward { to, message } => self.send_word(node, to, &PeerWord::Forward(message)),
                 Output::Role { epoch, is_leader, .. } => {
                     self.trace.note(self.now_us, "role", &[node as u64, epoch.get(), u64::from(is_leader)]);
                     if is_leader {
@@ -271,12 +269,14 @@ impl World {
             Input::SegmentsWritten { ticket } => ("in segments written", *ticket),
             Input::CheckpointWritten { log_index, .. } => ("in checkpoint written", *log_index),
             Input::CatchUpDone { .. } => ("in catch-up done", 0),
-            Input::CatchUp { message } => ("in catch-up", message.from >> 32),
             Input::CheckpointPutOff { log_index } => ("in checkpoint put off", *log_index),
             Input::Disk { state } => ("in disk", state.free_bytes),
             Input::ReadDone { ticket, .. } => ("in read", *ticket),
-            Input::Peer { message } => ("in peer", message.from() >> 32),
-            Input::Forward { message } => ("in forwarded", message.from >> 32),
+            Input::Peer { word } => match &**word {
+                PeerWord::Log(message) => ("in peer", message.from() >> 32),
+                PeerWord::CatchUp(message) => ("in catch-up", message.from >> 32),
+                PeerWord::Forward(message) => ("in forwarded", message.from >> 32),
+            },
             Input::HandOver => ("in hand over", 0),
             Input::StandAside => ("in stand aside", 0),
         };
