@@ -279,8 +279,8 @@ async fn serve(shared: &Shared, connected: &mut Connected, options: &ClientOptio
             ready = stream.ready(interest) => {
                 let ready = ready.map_err(|error| error.to_string())?;
                 if ready.is_readable() {
-                    read_in(shared, stream, read, heard_at)?;
-                    if options.servers.len() > 1 && shared.with(|engine| engine.is_to_be_left()) {
+                    let is_to_be_left = read_in(shared, stream, read, heard_at)?;
+                    if is_to_be_left && options.servers.len() > 1 {
                         return Err("this server takes nothing now".to_owned());
                     }
                 }
@@ -333,8 +333,8 @@ fn write_out(shared: &Shared, stream: &mut Stream, write: &mut BytesMut) -> Resu
     }
 }
 
-/// Reads a chunk and lets the engine take the frames that are whole.
-fn read_in(shared: &Shared, stream: &mut Stream, read: &mut BytesMut, heard_at: &mut Instant) -> Result<(), String> {
+/// Reads a chunk and lets the engine take the frames that are whole. Says whether the server takes nothing now.
+fn read_in(shared: &Shared, stream: &mut Stream, read: &mut BytesMut, heard_at: &mut Instant) -> Result<bool, String> {
     if read.capacity() - read.len() < READ_CHUNK / 4 {
         read.reserve(READ_CHUNK);
     }
@@ -342,11 +342,12 @@ fn read_in(shared: &Shared, stream: &mut Stream, read: &mut BytesMut, heard_at: 
         Ok(0) => Err("the broker closed the connection".to_owned()),
         Ok(_) => {
             *heard_at = Instant::now();
-            let needed = shared.with(|engine| engine.on_bytes(read, *heard_at))?;
-            read.reserve(needed);
-            Ok(())
+            let (needed, is_to_be_left) =
+                shared.with(|engine| (engine.on_bytes(read, *heard_at), engine.is_to_be_left()));
+            read.reserve(needed?);
+            Ok(is_to_be_left)
         }
-        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(false),
         Err(error) => Err(error.to_string()),
     }
 }
