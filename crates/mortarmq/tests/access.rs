@@ -114,11 +114,7 @@ fn a_wrong_token_gets_one_answer_everywhere_and_not_at_once() {
     told.dedup();
     assert_eq!(told.len(), 1, "{told:?}");
     // Whoever watches the process has no token.
-    let address = asker.broker.admin_addr.trim_start_matches("http://");
-    let mut stream = TcpStream::connect(address).expect("it listens");
-    stream.write_all(b"GET /healthz HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").expect("sent");
-    let mut health = String::new();
-    stream.read_to_string(&mut health).expect("an answer");
+    let health = asker.broker.get("/healthz").expect("it listens and answers");
     assert!(health.starts_with("HTTP/1.1 200"), "{health}");
     let log = asker.broker.log_since_start();
     assert!(log.contains("its token is none of this node's"), "{log}");

@@ -3,7 +3,7 @@
 
 mod support;
 
-use std::io::{Read, Write};
+use std::io::Write;
 use std::net::{TcpListener, TcpStream};
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -72,7 +72,8 @@ impl Cluster {
 
     /// The node that serves, once there is one among these.
     fn leader_among(&self, nodes: &[usize]) -> usize {
-        let serves = |node: &&usize| get(&self.nodes[**node].admin_addr, "/readyz").starts_with("HTTP/1.1 200");
+        let serves =
+            |node: &&usize| self.nodes[**node].get("/readyz").is_ok_and(|answer| answer.starts_with("HTTP/1.1 200"));
         wait_for(LONG, || nodes.iter().find(serves).copied())
     }
 
@@ -86,16 +87,6 @@ impl Cluster {
         let options = ClientOptions { reconnect, ..ClientOptions::to(&servers.join(",")) };
         Client::connect(options).await.expect("a node is up")
     }
-}
-
-fn get(admin: &str, path: &str) -> String {
-    let asked = || {
-        let mut stream = TcpStream::connect(admin.trim_start_matches("http://"))?;
-        stream.write_all(format!("GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").as_bytes())?;
-        let mut text = String::new();
-        stream.read_to_string(&mut text).map(|_| text)
-    };
-    asked().unwrap_or_default()
 }
 
 fn others(node: usize) -> Vec<usize> {

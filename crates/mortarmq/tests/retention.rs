@@ -40,11 +40,7 @@ fn kept(broker: &Broker) -> (u64, u64, u64) {
 }
 
 fn get(broker: &Broker, path: &str) -> String {
-    use std::io::{Read as _, Write as _};
-    let mut stream = std::net::TcpStream::connect(broker.admin_addr.trim_start_matches("http://")).expect("it listens");
-    write!(stream, "GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").expect("sent");
-    let mut text = String::new();
-    stream.read_to_string(&mut text).expect("answered");
+    let text = broker.get(path).expect("it listens and answers");
     text.split_once("\r\n\r\n").expect("a head and a body").1.to_owned()
 }
 

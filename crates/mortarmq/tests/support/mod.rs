@@ -101,6 +101,18 @@ impl Broker {
         (self.client_addr, self.admin_addr) = (client, admin);
     }
 
+    /// What its operator listener answers to a GET, head and body.
+    ///
+    /// # Errors
+    /// The socket's: it may be down.
+    pub fn get(&self, path: &str) -> std::io::Result<String> {
+        let mut stream = std::net::TcpStream::connect(self.admin_addr.trim_start_matches("http://"))?;
+        write!(stream, "GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n")?;
+        let mut text = String::new();
+        stream.read_to_string(&mut text)?;
+        Ok(text)
+    }
+
     /// Whether it has printed `ready`. Once it was killed the answer is final.
     pub fn has_become_ready(&mut self) -> bool {
         let has_ended = self.child.try_wait().expect("a child of ours").is_some();
