@@ -22,6 +22,9 @@ impl Node {
     /// says `unknown` when the change was proposed and its result is not known here (failure rule 6).
     pub fn handle_act(&mut self, now: Now, query: u64, act: Act) {
         self.turn(now);
+        if let Act::HandOver { to } = act {
+            return self.begin_hand_over(now, query, to);
+        }
         match self.refusal_to_serve() {
             None => self.queries.ask(Asked::Act { query, act }),
             Some(failure) => self.reply(query, Err(failure)),
@@ -72,6 +75,7 @@ impl Node {
             | Act::ChangeGroup { .. }
             | Act::DeleteTopic { .. }
             | Act::ChangeDefaults { .. } => unreachable!("proposed as a change, see the caller"),
+            Act::HandOver { .. } => unreachable!("it is no command, see `handle_act`"),
             Act::DeleteGroup { group, .. } => Ok(vec![Command::DeleteGroup { path: path(group)? }]),
         }
     }

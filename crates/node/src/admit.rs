@@ -40,7 +40,7 @@ impl Node {
             }
             return;
         }
-        if self.overflow.is_empty() && !self.open.is_full() {
+        if self.overflow.is_empty() && !self.open.is_full() && !self.hand_overs.is_giving() {
             self.add_request(now, connection, slot, request);
             return;
         }
@@ -51,7 +51,7 @@ impl Node {
 
     /// Requests that waited for room join the batch that opens.
     pub(crate) fn admit_overflow(&mut self, now: Now) {
-        while !self.open.is_full() {
+        while !self.open.is_full() && !self.hand_overs.is_giving() {
             let Some(parked) = self.overflow.pop_front() else { return };
             self.overflow_bytes -= parked.bytes;
             self.add_request(now, parked.connection, parked.slot, parked.request);

@@ -44,9 +44,12 @@ impl Node {
                 Ok(patch) => Ok((Command::ChangeDefaults(patch), Change::Defaults)),
                 Err(error) => Err(options::refused(error)),
             },
-            Act::Purge { .. } | Act::Seek { .. } | Act::SeekTime { .. } | Act::DeleteGroup { .. } | Act::Letters(_) => {
-                return false;
-            }
+            Act::Purge { .. }
+            | Act::Seek { .. }
+            | Act::SeekTime { .. }
+            | Act::DeleteGroup { .. }
+            | Act::Letters(_)
+            | Act::HandOver { .. } => return false,
         };
         match prepared {
             Ok((command, change)) => {

@@ -29,6 +29,7 @@ pub mod drive;
 mod duties;
 mod fold;
 mod forward;
+mod hand_over;
 mod handles;
 mod inspect;
 mod journal_queue;

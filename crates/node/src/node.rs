@@ -22,6 +22,7 @@ use crate::duties::room::DiskState;
 use crate::forward::asks::Asks;
 use crate::forward::is_streams;
 use crate::forward::streams::Streams;
+use crate::hand_over::HandOvers;
 use crate::journal_queue::JournalQueue;
 use crate::office::Office;
 use crate::open_batch::{BATCH_MAX_BYTES, OpenBatch, Waiter};
@@ -57,6 +58,7 @@ pub struct Node {
     pub(crate) ahead: ReadAhead,
     pub(crate) queries: Queries,
     pub(crate) redrives: Redrives,
+    pub(crate) hand_overs: HandOvers,
     /// What this node forwards, and what it answers for others.
     pub(crate) asks: Asks,
     pub(crate) streams: Streams,
@@ -163,6 +165,7 @@ impl Node {
             ahead: ReadAhead::default(),
             queries: Queries::default(),
             redrives: Redrives::default(),
+            hand_overs: HandOvers::default(),
             asks: Asks::default(),
             streams: Streams::default(),
             open: OpenBatch::default(),
@@ -372,6 +375,9 @@ impl Node {
             if let Some(output) = self.poll_forward() {
                 return Some(output);
             }
+            if self.poll_giving(now) {
+                continue;
+            }
             // What the leader looks for may be a read and no command.
             if !self.close_batch(now) && !self.poll_queries() && self.outputs.is_empty() && !self.begin_install() {
                 return None;
@@ -460,9 +466,13 @@ impl Node {
         if !self.can_propose() || (self.gathers && self.missing() > 0) {
             return false;
         }
-        self.add_leader_commands(now);
+        let gives_away = self.hand_overs.is_giving();
+        if !gives_away {
+            self.add_leader_commands(now);
+        }
         let time = self.clock.time(now.monotonic);
-        let stamp_due = self.first_batch_due || self.next_due().is_some_and(|due| due <= time);
+        let is_due = self.first_batch_due || self.next_due().is_some_and(|due| due <= time);
+        let stamp_due = is_due && !gives_away;
         if self.open.is_empty() && !stamp_due {
             return false;
         }

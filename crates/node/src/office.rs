@@ -27,7 +27,7 @@ impl Node {
         }
         let is_another = before.epoch != office.epoch;
         if self.leads && (is_another || !office.is_leader) {
-            self.end_office();
+            self.end_office(now);
         }
         if office.is_leader && !self.leads {
             self.begin_office(now);
@@ -37,6 +37,7 @@ impl Node {
         }
         let Office { leader, epoch, is_leader } = office;
         self.outputs.push_back(Output::Role { leader, epoch, is_leader });
+        self.tell_hand_overs();
     }
 
     fn begin_office(&mut self, now: Now) {
@@ -59,7 +60,8 @@ impl Node {
 
     /// Whoever waits for what was proposed is told that the result is not known; what was not proposed is refused. The
     /// members of this node's connections resume, here or elsewhere, as those of a connection that broke do.
-    fn end_office(&mut self) {
+    fn end_office(&mut self, now: Now) {
+        self.end_giving(now);
         // Whatever else is proposed came later.
         let undeclared_ms = self.proposed.front().map_or(0, |batch| batch.gap_ms);
         self.clock.end_office(self.last_heard(), undeclared_ms);
@@ -72,6 +74,7 @@ impl Node {
         let failure = not_leading(self.office.leader);
         while let Some(parked) = self.overflow.pop_front() {
             self.overflow_bytes -= parked.bytes;
+            let Some(parked) = self.keep_for_heir(now, parked) else { continue };
             self.answer_all(parked.connection, parked.slot, parked.request.places(), &failure);
         }
         for destination in self.connections.take_subscriptions() {

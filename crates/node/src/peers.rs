@@ -6,8 +6,8 @@ use mortarmq_types::{Epoch, MonotonicTime, NodeId};
 use mortarmq_wire::ErrorCode;
 
 use crate::clock::STALL_MS;
-use crate::config::{Now, Peer, node_of};
-use crate::node::Node;
+use crate::config::{Now, node_of};
+use crate::node::{Node, TICK_MS};
 use crate::refusal::not_leading;
 use crate::reply::Failure;
 
@@ -31,11 +31,31 @@ pub struct PeerView {
     pub node_id: NodeId,
     /// How it stands.
     pub state: PeerState,
-    /// What it lacks of the log; 0 where that is not known.
+    /// What it lacks of the log; `None` where that is more than is in memory for it.
     ///
     /// # Units
     /// Bytes.
-    pub lag_bytes: u64,
+    pub lag_bytes: Option<u64>,
+    /// How many entries of the log it has not acknowledged.
+    pub lag_entries: u64,
+    /// How long it said nothing; `None` if it never said anything to this leader's process.
+    ///
+    /// # Units
+    /// Milliseconds, in steps of the replica's clock.
+    pub silent_ms: Option<u64>,
+}
+
+impl PeerState {
+    /// As routes and metrics name it.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Current => "current",
+            Self::Lagging => "lagging",
+            Self::Silent => "silent",
+            Self::CatchUpRequired => "catching_up",
+        }
+    }
 }
 
 impl Node {
@@ -81,17 +101,18 @@ impl Node {
     /// [`HandOverError`]: nothing has changed.
     pub fn handle_hand_over(&mut self, now: Now, to: Option<NodeId>) -> Result<NodeId, HandOverError> {
         self.turn(now);
-        let peer = |node: NodeId| self.config.peers.iter().find(|peer| peer.node_id == node);
-        // A node that is no peer is none that anything can be handed to.
-        let to = to.map(|node| peer(node).map_or(0, |peer: &Peer| peer.raft_id()));
-        self.replica.hand_over(to).map(node_of)
+        self.hand_over_now(to)
     }
 
     /// This node is about to stop: it stands for election only where nobody else could be elected, and asks others to take its
     /// office until one has. A driver calls this before it lets go of its clients, and once.
     pub fn handle_stand_aside(&mut self, now: Now) {
         self.turn(now);
-        self.replica.stand_aside();
+        match self.leads {
+            // What is under way is seen through first.
+            true => self.begin_giving(now, None),
+            false => self.replica.stand_aside(),
+        }
     }
 
     /// Who leads, if it is known.
@@ -111,7 +132,13 @@ impl Node {
                 Some(bytes) if bytes > self.config.peer_lag_bytes => PeerState::Lagging,
                 Some(_) => PeerState::Current,
             };
-            PeerView { node_id: node_of(follower.id), state, lag_bytes: follower.lag_bytes.unwrap_or(0) }
+            PeerView {
+                node_id: node_of(follower.id),
+                state,
+                lag_bytes: follower.lag_bytes,
+                lag_entries: follower.lag_entries,
+                silent_ms: follower.silent_ticks.map(|ticks| ticks * TICK_MS),
+            }
         };
         self.replica.followers().into_iter().map(view).collect()
     }

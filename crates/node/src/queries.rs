@@ -119,6 +119,11 @@ impl Node {
             }
             return;
         }
+        if question == Query::Leader && !self.leads && self.office.leader.is_some() {
+            // Who leads is known from its heartbeats, and by no log.
+            let view = self.leader_view();
+            return self.reply(query, Ok(QueryAnswer::Leader(view)));
+        }
         match self.refusal_to_serve() {
             None => self.queries.ask(Asked::Query { query, question }),
             Some(failure) => self.answer_without_index(query, &question, failure),
@@ -229,7 +234,7 @@ impl Node {
         self.outputs.push_back(Output::Query { query, reply });
     }
 
-    fn leader_view(&self) -> LeaderView {
+    pub(crate) fn leader_view(&self) -> LeaderView {
         let (leader_id, leader_epoch) = (self.office.leader.map(NodeId::get), self.replica.epoch().get());
         LeaderView { leader_id, leader_epoch, quorum_state: self.quorum_state() }
     }

@@ -89,6 +89,7 @@ impl Node {
         self.turn(now);
         self.queries.forget(query);
         self.redrives.runs.remove(&query);
+        self.hand_overs.forget(query);
     }
 
     /// Begins a run.

@@ -127,7 +127,7 @@ pub enum QueryAnswer {
     DeadLetters(DeadLettersView),
     /// To [`crate::Query::Trace`].
     Trace(TraceView),
-    /// To [`crate::Query::Leader`].
+    /// To [`crate::Query::Leader`] and [`crate::Act::HandOver`].
     Leader(LeaderView),
     /// To every [`crate::Act`] that moves or ends a path.
     Moved(MovedView),

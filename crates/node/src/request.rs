@@ -1,7 +1,7 @@
 //! What a driver asks of a node: requests of connections, and queries of operators.
 
 use mortarmq_shard::{PublishRun, SeekTarget, SettleItem, StartPolicy};
-use mortarmq_types::{MemberId, Partition, Seq, TopicIncarnation, WallTime};
+use mortarmq_types::{MemberId, NodeId, Partition, Seq, TopicIncarnation, WallTime};
 
 use crate::options::Settings;
 use crate::reply::Failure;
@@ -198,7 +198,7 @@ pub enum Query {
     },
     /// The initial values of the cluster.
     Defaults,
-    /// Who leads.
+    /// Who leads. Any node that knows answers: one that does not lead, from what it last heard.
     Leader,
 }
 
@@ -265,6 +265,11 @@ pub enum Act {
         /// Keys and their values.
         values: Settings,
     },
+    /// Hands the office over. It is answered when the other node leads, or does not.
+    HandOver {
+        /// The node that is to lead.
+        to: NodeId,
+    },
 }
 
 impl Act {
@@ -280,7 +285,7 @@ impl Act {
             | Self::ChangeGroup { topic, .. }
             | Self::DeleteTopic { name: topic }
             | Self::Letters(LettersAct { topic, .. }) => Some(topic),
-            Self::ChangeDefaults { .. } => None,
+            Self::ChangeDefaults { .. } | Self::HandOver { .. } => None,
         }
     }
 }

@@ -17,6 +17,8 @@ mod duties;
 mod failover;
 #[path = "three_nodes/forward.rs"]
 mod forward;
+#[path = "three_nodes/hand_over.rs"]
+mod hand_over;
 #[path = "three_nodes/leases.rs"]
 mod leases;
 #[path = "three_nodes/life.rs"]

@@ -55,7 +55,8 @@ impl Node {
         (connection, slot): (ConnectionId, u64),
         request: Request,
     ) -> Option<Request> {
-        if self.leads || self.office.leader.is_none() || is_streams(connection) {
+        let has_leader = self.office.leader.is_some() || self.hand_overs.awaits_heir(now.monotonic);
+        if self.leads || !has_leader || is_streams(connection) {
             return Some(request);
         }
         let Some(is_repeatable) = forwardable(&request) else { return Some(request) };

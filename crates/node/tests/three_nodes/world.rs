@@ -357,6 +357,15 @@ impl World {
         number
     }
 
+    /// As [`Self::ask`], for something that is to be done.
+    pub(crate) fn act(&mut self, node: usize, act: mortarmq_node::Act) -> u64 {
+        self.last_question += 1;
+        let (number, now) = (self.last_question, self.now(node));
+        self.node_mut(node).expect("it runs").handle_act(now, number, act);
+        self.dispatch(node);
+        number
+    }
+
     fn tick(&mut self, node: usize, life: u64) {
         let now = self.now(node);
         if self.machines[node].life != life {

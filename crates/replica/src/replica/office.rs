@@ -27,6 +27,8 @@ pub struct Follower {
     /// # Units
     /// Bytes.
     pub lag_bytes: Option<u64>,
+    /// How many entries of the log it has not acknowledged.
+    pub lag_entries: u64,
 }
 
 /// Why the office was not given away.
@@ -56,6 +58,12 @@ impl Replica {
         self.raw.transfer_leader(heir);
         self.after_input();
         Ok(heir)
+    }
+
+    /// Whether a follower was asked to take the office, and may still do so.
+    #[must_use]
+    pub fn is_handing_over(&self) -> bool {
+        self.raw.raft.lead_transferee.is_some()
     }
 
     /// From now on this replica wants no office: it stands for election only where nobody else could be elected, declines what it
@@ -149,7 +157,8 @@ impl Replica {
             let next = self.raw.raft.prs().get(id).map_or(1, |progress| progress.next_idx);
             let has_until = if acknowledged == 0 { next.saturating_sub(1) } else { acknowledged };
             let lag_bytes = if self.needs_files(id) { None } else { self.raw.store().bytes_above(has_until) };
-            Follower { id, acknowledged, silent_ticks, lag_bytes }
+            let lag_entries = self.raw.raft.raft_log.last_index().saturating_sub(has_until);
+            Follower { id, acknowledged, silent_ticks, lag_bytes, lag_entries }
         };
         self.voters.iter().copied().filter(|id| *id != self.id()).map(follower).collect()
     }
