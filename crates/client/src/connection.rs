@@ -89,11 +89,15 @@ impl Dialer {
         }
     }
 
-    /// Opens a connection in place of a lost one.
-    async fn reconnect(&mut self) -> Result<Connected, ClientError> {
+    /// Opens a connection in place of a lost one. If that was a good one and there are several servers, the first try does not
+    /// wait: another node may serve already.
+    async fn reconnect(&mut self, was_steady: bool) -> Result<Connected, ClientError> {
         let lost_at = Instant::now();
+        let mut waits = !was_steady || self.options.servers.len() == 1;
         loop {
-            sleep(self.backoff.next_wait()).await;
+            if std::mem::replace(&mut waits, true) {
+                sleep(self.backoff.next_wait()).await;
+            }
             let reason = match self.round().await {
                 Ok(connected) => return Ok(connected),
                 Err(DialError::Refused(error)) => return Err(Box::new(error).into()),
@@ -147,11 +151,12 @@ pub(crate) async fn run(shared: Arc<Shared>, mut dialer: Dialer, mut connected: 
         }
         tracing::warn!(reason, "the connection is lost; what is not answered will be sent again");
         shared.with(|engine| engine.disconnected());
-        if connected_at.elapsed() >= STEADY {
+        let was_steady = connected_at.elapsed() >= STEADY;
+        if was_steady {
             dialer.backoff.reset();
         }
         connected = tokio::select! {
-            dialed = dialer.reconnect() => match dialed {
+            dialed = dialer.reconnect(was_steady) => match dialed {
                 Ok(connected) => {
                     tracing::info!(server = dialer.server(), "connected again");
                     connected
