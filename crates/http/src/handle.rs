@@ -41,13 +41,90 @@ pub struct BrokerStatus {
     pub version: String,
     /// 0 healthy, 1 soft, 2 read-only.
     pub quorum_state: u8,
+    /// What the node is in its cluster.
+    pub role: Role,
+    /// Who leads, if it is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub leader_id: Option<u16>,
+    /// How the other nodes stand with this one, by id; none on a node that is alone.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub peers: Vec<PeerStatus>,
+}
+
+impl BrokerStatus {
+    /// A node that leads alone.
+    #[must_use]
+    pub fn alone(node_id: u16, version: impl Into<String>) -> Self {
+        Self {
+            node_id,
+            uptime_s: 0,
+            connections: 0,
+            version: version.into(),
+            quorum_state: 0,
+            role: Role::Leader,
+            leader_id: Some(node_id),
+            peers: Vec::new(),
+        }
+    }
+}
+
+/// What a node is in its cluster.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Role {
+    /// It leads; so does a node that is alone.
+    Leader,
+    /// It hears another one that leads.
+    Follower,
+    /// It knows of nobody who leads.
+    #[default]
+    None,
+}
+
+impl Role {
+    /// As routes and commands name it.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Leader => "leader",
+            Self::Follower => "follower",
+            Self::None => "none",
+        }
+    }
+}
+
+/// Another node of the cluster, as this one knows it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
+pub struct PeerStatus {
+    /// The node.
+    pub id: u16,
+    /// How it follows; only a leader knows.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub replication: Option<Replication>,
+}
+
+/// How a node follows its leader.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+pub struct Replication {
+    /// `current`, `lagging`, `catching_up` or `silent`.
+    pub state: &'static str,
+    /// Entries of the log that it has not acknowledged.
+    pub lag_entries: u64,
+    /// What it lacks of the log; none where that is more than its leader has in memory.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lag_bytes: Option<u64>,
+    /// Milliseconds since it was heard; none if it never was.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub silent_ms: Option<u64>,
 }
 
 /// What `GET /readyz` and `GET /healthz` tell.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Readiness {
-    /// Whether requests are served: recovery is done, and a majority is there.
+    /// Whether requests are served, or handed to the node that leads: recovery is done, and a leader is known.
     pub ready: bool,
+    /// What the node is in its cluster.
+    pub role: Role,
     /// Why it is not ready; not looked at otherwise.
     pub why: String,
     /// What is worse than it should be while the node serves, one sentence each.

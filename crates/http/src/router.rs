@@ -40,6 +40,7 @@ pub fn router<H: NodeHandle>(handle: H) -> Router {
         .route("/v1/defaults", get(routes::defaults::answer::<H>).patch(routes::change_defaults::answer::<H>))
         .route("/v1/broker", get(routes::broker::answer::<H>))
         .route("/v1/cluster/leader", get(routes::leader::answer::<H>))
+        .route("/v1/cluster/leader/transfer", post(routes::hand_over::answer::<H>))
         .route("/v1/cluster/members", get(routes::members::answer::<H>));
     routes::absent::add(router)
         .fallback(intake::unknown_path)

@@ -2,8 +2,9 @@
 
 mod support;
 
+use mortarmq_http::Role;
 use mortarmq_node::{Act, ErrorCode, Failure, LetterAction, LettersAct, Outcome, Query, SeekTarget};
-use mortarmq_types::{Partition, Seq, WallTime};
+use mortarmq_types::{NodeId, Partition, Seq, WallTime};
 use support::{FakeNode, Server, message};
 
 const JSON: &str = "Content-Type: application/json\r\n";
@@ -131,7 +132,7 @@ fn broker_leader_members_and_health_have_the_documented_json() {
         r#"{"id":0,"addr":"broker:7190","status":"alive","draining":false,"owned_partitions":6,"#,
         r#""outbound_moves":0,"voter":true,"leader":true,"heartbeat_age_seconds":0"#,
     );
-    let broker = r#"{"node_id":0,"uptime_s":61,"connections":2,"version":"0.1.0","quorum_state":0}"#;
+    let broker = r#"{"node_id":0,"uptime_s":61,"connections":2,"version":"0.1.0","quorum_state":0,"role":"leader","leader_id":0}"#;
     let detail = r#","status_error":"node_status is not in this version""#;
     let routes = [
         ("/v1/broker", broker),
@@ -139,7 +140,8 @@ fn broker_leader_members_and_health_have_the_documented_json() {
         ("/v1/cluster/members", &format!("{{\"members\":[{member}}}]}}")),
         ("/v1/cluster/members?detail=true", &format!("{{\"members\":[{member}{detail}}}]}}")),
         ("/healthz", r#"{"status":"ok"}"#),
-        ("/readyz", r#"{"status":"ready"}"#),
+        ("/readyz", r#"{"status":"ready","role":"leader"}"#),
+        ("/readyz?role=leader", r#"{"status":"ready","role":"leader"}"#),
     ];
     for (target, expected) in routes {
         let answer = server.get(target);
@@ -155,7 +157,14 @@ fn readiness_says_why_not_and_what_is_degraded() {
     let mut node = FakeNode::new();
     node.readiness.degraded = vec!["the disk is nearly full".to_owned()];
     let answer = Server::of(node.clone()).get("/readyz");
-    assert_eq!(answer.line(), r#"{"status":"ready","degraded":["the disk is nearly full"]}"#);
+    assert_eq!(answer.line(), r#"{"status":"ready","role":"leader","degraded":["the disk is nearly full"]}"#);
+
+    node.readiness.role = Role::Follower;
+    let server = Server::of(node.clone());
+    assert_eq!(server.get("/readyz").status, 200, "it takes publishes");
+    let answer = server.get("/readyz?role=leader");
+    assert_eq!(answer.status, 503, "{answer:?}");
+    assert_eq!(server.get("/readyz?role=follower").status, 400);
 
     node.readiness.ready = false;
     node.readiness.why = "recovery is at 40 %".to_owned();
@@ -171,6 +180,22 @@ fn readiness_says_why_not_and_what_is_degraded() {
     let stats = server.get("/stats");
     assert_eq!(stats.status, 503);
     assert!(stats.line().starts_with(r#"{"error":"shutting down"#), "{stats:?}");
+}
+
+#[test]
+fn a_hand_over_is_answered_with_who_leads_and_its_body_names_one_node() {
+    let node = FakeNode::new();
+    let acted = node.acted.clone();
+    let server = Server::of(node);
+    let answer = server.send("POST", "/v1/cluster/leader/transfer", JSON, br#"{"to":2}"#);
+    let expected = r#"{"commit_index":8123,"epoch":3,"leader_id":2,"leader_epoch":4,"quorum_state":0}"#;
+    assert_eq!((answer.status, answer.line()), (200, expected));
+    assert_eq!(acted.lock().expect("as above").take(), Some(Act::HandOver { to: NodeId::new(2) }));
+    for body in [&b"{}"[..], br#"{"to":-1}"#, br#"{"to":65536}"#, br#"{"to":1,"now":true}"#, br#"{"to":"1"}"#] {
+        let answer = server.send("POST", "/v1/cluster/leader/transfer", JSON, body);
+        assert_eq!(answer.status, 400, "{answer:?}");
+    }
+    assert_eq!(*acted.lock().expect("as above"), None, "nothing was asked for");
 }
 
 #[test]

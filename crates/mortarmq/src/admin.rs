@@ -137,6 +137,26 @@ impl Admin {
         }
     }
 
+    /// Asks for something to be done, with a body of JSON. What the broker says against it is told with another second line
+    /// than the registry has for its code.
+    ///
+    /// # Errors
+    /// As [`Admin::patch`].
+    pub(crate) fn post<T: DeserializeOwned>(
+        &self,
+        route: Route<'_>,
+        body: &serde_json::Value,
+        remedy: &str,
+    ) -> Result<T, Failure> {
+        match self.ask(route, Method::Post(body))? {
+            Ok(text) => self.parse(&text),
+            Err(refusal) if refusal.code().is_some_and(|code| code != ErrorCode::NotAuthenticated) => {
+                Err(self.failure(refusal).with_remedy(remedy.to_owned()))
+            }
+            Err(refusal) => Err(self.failure(refusal)),
+        }
+    }
+
     /// Asks something about one topic. When it does not exist, the failure names the nearest that does.
     ///
     /// # Errors

@@ -1,6 +1,8 @@
 //! Goal: three nodes as processes keep the contract when the one that leads is killed, stopped or emptied, and whoever connects without
 //! being one of them changes nothing. Method: the binary, three times, on ports of this machine.
 
+#[path = "cluster/operations.rs"]
+mod operations;
 mod support;
 
 use std::io::Write;
@@ -70,10 +72,11 @@ impl Cluster {
         self.nodes[node].restart_with(&flags);
     }
 
-    /// The node that serves, once there is one among these.
+    /// The node that leads, once there is one among these.
     fn leader_among(&self, nodes: &[usize]) -> usize {
+        let leads = "/readyz?role=leader";
         let serves =
-            |node: &&usize| self.nodes[**node].get("/readyz").is_ok_and(|answer| answer.starts_with("HTTP/1.1 200"));
+            |node: &&usize| self.nodes[**node].get(leads).is_ok_and(|answer| answer.starts_with("HTTP/1.1 200"));
         wait_for(LONG, || nodes.iter().find(serves).copied())
     }
 

@@ -16,11 +16,14 @@ use crate::machine;
 use crate::metrics::Scrape;
 use crate::open_files;
 use crate::shared::Shared;
+use crate::standing::{self, role};
 
 /// The node and its process, as the operator routes see them.
 #[derive(Clone)]
 pub(crate) struct AdminHandle {
     pub(crate) node_id: NodeId,
+    /// The other nodes of its cluster.
+    pub(crate) others: Vec<NodeId>,
     pub(crate) shared: Arc<Shared>,
     /// An answer about thousands of topics is large, and so is the work: few are made at a time.
     pub(crate) questions: Arc<Semaphore>,
@@ -54,25 +57,30 @@ impl NodeHandle for AdminHandle {
 
     fn broker(&self) -> BrokerStatus {
         let status = &self.shared.status;
+        let office = status.office();
         BrokerStatus {
             node_id: self.node_id.get(),
             uptime_s: status.started.elapsed().as_secs(),
             connections: self.shared.metrics.connections(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             quorum_state: status.quorum_state.load(Ordering::Relaxed),
+            role: role(self.node_id, office.leader),
+            leader_id: office.leader.map(NodeId::get),
+            peers: standing::peers(&self.others, &office),
         }
     }
 
     fn readiness(&self) -> Readiness {
         let stopping = *self.stopping.borrow();
-        let serves = self.shared.status.is_ready.load(Ordering::Relaxed);
-        let why = if stopping { "the node is stopping" } else { "the node does not lead" };
+        let office = self.shared.status.office();
+        let role = role(self.node_id, office.leader);
+        let unready = standing::why_not_ready(role, self.shared.status.is_ready.load(Ordering::Relaxed), &office);
         let damaged = self.shared.metrics.scrub_damaged();
         let rotten = (damaged > 0).then(|| format!("the scrub found {damaged} damaged places: see the log"));
         let room = [("disk_low", self.room.is_low()), ("disk_full", self.room.is_full())];
         let room = room.into_iter().filter(|(_, holds)| *holds).map(|(name, _)| name.to_owned());
-        let degraded = room.chain(rotten).collect();
-        Readiness { ready: serves && !stopping, why: why.to_owned(), degraded, stopping }
+        let degraded = room.chain(rotten).chain(standing::degraded(&office)).collect();
+        Readiness { ready: unready.is_none() && !stopping, role, why: unready.unwrap_or_default(), degraded, stopping }
     }
 
     async fn metrics(&self) -> String {

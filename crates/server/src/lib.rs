@@ -40,6 +40,7 @@ mod segment_thread;
 pub mod server;
 mod shard_loop;
 mod shared;
+mod standing;
 mod threads;
 mod turn_away;
 mod web_socket;

@@ -5,6 +5,7 @@
 //! within the scrape (P9) and nothing falls after a restart (P10).
 
 mod meters;
+mod replication;
 mod requests;
 mod series;
 mod snapshot;
@@ -15,7 +16,7 @@ mod tests;
 use std::time::Duration;
 
 /// What a scrape tells of the process.
-pub use mortarmq_http::BrokerStatus;
+pub use mortarmq_http::{BrokerStatus, PeerStatus, Replication};
 use mortarmq_node::ErrorCode;
 use mortarmq_node::views::StatsView;
 use mortarmq_wire::Op;
@@ -159,6 +160,7 @@ impl Metrics {
         let mut of_scrape = Registry::default();
         let mut add = |series: Series| of_scrape.register_collector(Box::new(series));
         process_series(scrape).into_iter().for_each(&mut add);
+        replication::series(scrape.broker).into_iter().for_each(&mut add);
         self.requests.series().into_iter().for_each(&mut add);
         if let Some(stats) = scrape.stats {
             snapshot::series(stats, scrape.per_partition).into_iter().for_each(&mut add);

@@ -312,6 +312,7 @@ impl Process {
             questions: Arc::new(Semaphore::new(admin::QUESTIONS_MAX)),
             acts: Arc::new(Semaphore::new(admin::ACTS_MAX)),
             node_id: config.node_id,
+            others: config.cluster.as_ref().map_or_else(Vec::new, |cluster| cluster.others(config.node_id)),
             shared,
             metrics_enabled: config.metrics_enabled,
             metrics_per_partition: config.metrics_per_partition,

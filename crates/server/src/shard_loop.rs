@@ -22,7 +22,7 @@ use crate::peers::PeerLinks;
 use crate::read_pool::ReadTask;
 use crate::recover::messages;
 use crate::segment_thread::SegmentJob;
-use crate::shared::Status;
+use crate::shared::{OfficeStatus, Status};
 
 /// The loop's own end of every channel.
 pub(crate) struct Channels {
@@ -94,6 +94,7 @@ impl ShardLoop {
             self.note_gone(now);
             self.turns.tick(&mut self.node, now);
             self.dispatch_outputs(now);
+            self.tell_office();
         }
         self.channels.courier.go();
         self.tell_status();
@@ -241,7 +242,10 @@ impl ShardLoop {
                 Output::SendPeer { to, message } => self.channels.peers.send(to, PeerWord::Log(message)),
                 Output::SendCatchUp { to, message } => self.channels.peers.send(to, PeerWord::CatchUp(message)),
                 Output::SendForward { to, message } => self.channels.peers.send(to, PeerWord::Forward(message)),
-                Output::Role { is_leader, leader, epoch } => self.tell_role(is_leader, leader, epoch),
+                Output::Role { is_leader, leader, epoch } => {
+                    self.tell_office();
+                    self.tell_role(is_leader, leader, epoch);
+                }
             }
         }
     }
@@ -267,6 +271,11 @@ impl ShardLoop {
         if let Some(Ok(waker)) = self.outlets.get(&connection).map(|outlet| outlet.send(message)) {
             self.channels.courier.note(waker);
         }
+    }
+
+    fn tell_office(&self) {
+        let (leader, catches_up, peers) = (self.node.leader(), self.node.is_catching_up(), self.node.peers());
+        self.status.tell_office(OfficeStatus { leader, catches_up, peers });
     }
 
     fn tell_status(&mut self) {

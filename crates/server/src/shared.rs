@@ -1,11 +1,12 @@
 //! What all connections of a process share.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use mortarmq_http::Access;
-use mortarmq_types::ConnectionId;
+use mortarmq_node::PeerView;
+use mortarmq_types::{ConnectionId, NodeId};
 use tokio::sync::Semaphore;
 
 use crate::clock::NodeClock;
@@ -41,13 +42,36 @@ pub(crate) struct Status {
     pub(crate) is_stopping: AtomicBool,
     /// 0 healthy, 1 soft, 2 read-only.
     pub(crate) quorum_state: AtomicU8,
+    office: Mutex<OfficeStatus>,
+}
+
+/// Who leads, and how the other nodes follow.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct OfficeStatus {
+    /// Whoever leads, if it is known.
+    pub(crate) leader: Option<NodeId>,
+    /// Whether this node is brought up by files of the one that leads.
+    pub(crate) catches_up: bool,
+    /// How the others follow, on the node that leads.
+    pub(crate) peers: Vec<PeerView>,
 }
 
 impl Status {
     /// A node that does not serve yet.
     pub(crate) fn new() -> Self {
         let (is_ready, is_stopping) = (AtomicBool::new(false), AtomicBool::new(false));
-        Self { started: Instant::now(), is_ready, is_stopping, quorum_state: AtomicU8::new(READ_ONLY) }
+        let (quorum_state, office) = (AtomicU8::new(READ_ONLY), Mutex::default());
+        Self { started: Instant::now(), is_ready, is_stopping, quorum_state, office }
+    }
+
+    /// Who leads, and how the others follow, as the loop last said.
+    pub(crate) fn office(&self) -> OfficeStatus {
+        self.office.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Tells who leads, and how the others follow.
+    pub(crate) fn tell_office(&self, office: OfficeStatus) {
+        *self.office.lock().unwrap_or_else(PoisonError::into_inner) = office;
     }
 }
 

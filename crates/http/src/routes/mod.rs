@@ -12,6 +12,7 @@ pub(crate) mod delete_topic;
 pub(crate) mod dlq;
 pub(crate) mod group;
 pub(crate) mod groups;
+pub(crate) mod hand_over;
 pub(crate) mod healthz;
 pub(crate) mod leader;
 pub(crate) mod letters;

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use mortarmq_http::{Access, BrokerStatus, NodeHandle, Readiness};
+use mortarmq_http::{Access, BrokerStatus, NodeHandle, Readiness, Role};
 use mortarmq_node::views::MovedView;
 use mortarmq_node::views::balance::TopicWithoutGroup;
 use mortarmq_node::views::trace::{TraceEvent, TraceStanding};
@@ -46,7 +46,7 @@ impl FakeNode {
             asked: Arc::default(),
             acted: Arc::default(),
             moved: MovedView { replayed: 5, dropped: 7, is_partial: false },
-            readiness: Readiness { ready: true, ..Readiness::default() },
+            readiness: Readiness { ready: true, role: Role::Leader, ..Readiness::default() },
             is_stale: false,
             failure: Failure::new(ErrorCode::Internal, "told to fail"),
             access: Access::default(),
@@ -75,6 +75,9 @@ impl NodeHandle for FakeNode {
             Act::ChangeGroup { .. } => QueryAnswer::Group(groups().groups.remove(0)),
             Act::DeleteTopic { .. } => QueryAnswer::Done,
             Act::ChangeDefaults { .. } => QueryAnswer::Defaults(defaults()),
+            Act::HandOver { to } => {
+                QueryAnswer::Leader(LeaderView { leader_id: Some(to.get()), leader_epoch: 4, quorum_state: 0 })
+            }
             Act::Letters(_) => {
                 let refused = [("leased", 1), ("unsettled", 2)].into();
                 QueryAnswer::Letters(LettersView { matched: 9, done: 6, refused })
@@ -92,7 +95,7 @@ impl NodeHandle for FakeNode {
     }
 
     fn broker(&self) -> BrokerStatus {
-        BrokerStatus { node_id: 0, uptime_s: 61, connections: 2, version: "0.1.0".to_owned(), quorum_state: 0 }
+        BrokerStatus { uptime_s: 61, connections: 2, ..BrokerStatus::alone(0, "0.1.0") }
     }
 
     fn readiness(&self) -> Readiness {

@@ -1,15 +1,15 @@
-//! `broker status`: which node answers, for how long it has been up, and with how many connections.
+//! `broker status`: which node answers, for how long it has been up, how it stands in its cluster.
 
 use serde::Deserialize;
 
 use crate::admin::{Admin, AdminArgs, Route};
 use crate::errors::Failure;
-use crate::output::{Cell, RowArgs, Rows};
+use crate::output::{Cell, RowArgs, Rows, note};
 
 /// Ask a node about itself
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Command {
-    /// Show node, uptime, connections and version
+    /// Show node, uptime, connections, version, role and quorum; and on stderr how the other nodes stand
     Status(StatusArgs),
 }
 
@@ -22,12 +22,61 @@ pub(crate) struct StatusArgs {
     rows: RowArgs,
 }
 
-#[derive(Deserialize)]
-struct Broker {
-    node_id: u64,
+/// A node, as it tells of itself.
+#[derive(Clone, Debug, Deserialize)]
+pub(crate) struct Broker {
+    /// The node.
+    pub(crate) node_id: u16,
     uptime_s: u64,
     connections: u64,
-    version: String,
+    /// The version of its binary.
+    pub(crate) version: String,
+    quorum_state: u8,
+    role: String,
+    leader_id: Option<u16>,
+    /// The other nodes of its cluster.
+    #[serde(default)]
+    pub(crate) peers: Vec<Peer>,
+}
+
+/// Another node, as the one that was asked knows it.
+#[derive(Clone, Debug, Deserialize)]
+pub(crate) struct Peer {
+    /// The node.
+    pub(crate) id: u16,
+    /// How it follows, if the one that was asked leads.
+    pub(crate) replication: Option<Replication>,
+}
+
+/// How a node follows.
+#[derive(Clone, Debug, Deserialize)]
+pub(crate) struct Replication {
+    /// `current`, `lagging`, `catching_up` or `silent`.
+    pub(crate) state: String,
+    /// Entries that it has not acknowledged.
+    pub(crate) lag_entries: u64,
+    lag_bytes: Option<u64>,
+    silent_ms: Option<u64>,
+}
+
+impl Broker {
+    /// Asks a node.
+    pub(crate) fn ask(admin: &Admin) -> Result<Self, Failure> {
+        admin.get(Route { path: &["v1", "broker"], query: &[] })
+    }
+}
+
+impl Peer {
+    /// How it stands, in words.
+    fn told(&self) -> String {
+        let Some(follower) = &self.replication else { return format!("node {}", self.id) };
+        let lag = match follower.lag_bytes {
+            Some(bytes) => format!("{} entries ({} KiB) behind", follower.lag_entries, bytes.div_ceil(1024)),
+            None => "behind by more than is in memory".to_owned(),
+        };
+        let heard = follower.silent_ms.map_or_else(|| "never heard".to_owned(), |ms| format!("heard {ms} ms ago"));
+        format!("node {} follows: {}, {lag}, {heard}", self.id, follower.state)
+    }
 }
 
 /// Carries out the subcommand.
@@ -38,13 +87,22 @@ pub(crate) fn run(command: &Command) -> Result<(), Failure> {
 }
 
 fn status(args: &StatusArgs) -> Result<(), Failure> {
-    let broker: Broker = Admin::new(&args.admin)?.get(Route { path: &["v1", "broker"], query: &[] })?;
-    let mut rows = Rows::listed(&["node_id", "uptime_s", "connections", "version"], args.rows);
+    let broker = Broker::ask(&Admin::new(&args.admin)?)?;
+    let mut rows = Rows::listed(COLUMNS, args.rows);
     rows.push(vec![
-        Cell::Number(broker.node_id),
+        Cell::Number(u64::from(broker.node_id)),
         Cell::Number(broker.uptime_s),
         Cell::Number(broker.connections),
         Cell::Text(broker.version),
+        Cell::Text(broker.role),
+        Cell::number(broker.leader_id.map(u64::from)),
+        Cell::Number(u64::from(broker.quorum_state)),
     ])?;
-    rows.finish()
+    rows.finish()?;
+    for peer in broker.peers.iter().filter(|peer| peer.replication.is_some()) {
+        note(peer.told());
+    }
+    Ok(())
 }
+
+const COLUMNS: &[&str] = &["node_id", "uptime_s", "connections", "version", "role", "leader_id", "quorum_state"];

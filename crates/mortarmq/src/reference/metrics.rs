@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use mortarmq_node::ErrorCode;
 use mortarmq_node::views::{GroupPartitionStats, GroupStats, PartitionStats, StatsView, TopicStats};
-use mortarmq_server::metrics::{BrokerStatus, Metrics, Scrape};
+use mortarmq_server::metrics::{BrokerStatus, Metrics, PeerStatus, Replication, Scrape};
 use mortarmq_wire::Op;
 
 const HEAD: &str = "# Metrics
@@ -65,7 +65,9 @@ fn scrape() -> String {
         groups_expired: 0,
         topics: vec![topic],
     };
-    let broker = BrokerStatus { node_id: 0, uptime_s: 1, connections: 0, version: "0.1.0".to_owned(), quorum_state: 0 };
+    let follower = Replication { state: "current", lag_entries: 0, lag_bytes: Some(0), silent_ms: Some(0) };
+    let peers = vec![PeerStatus { id: 1, replication: Some(follower) }];
+    let broker = BrokerStatus { peers, ..BrokerStatus::alone(0, "0.1.0") };
     metrics.render(&Scrape {
         stats: Some(&stats),
         broker: &broker,

@@ -41,6 +41,12 @@ impl Cluster {
         nodes.sort_unstable();
         nodes
     }
+
+    /// The ids of all nodes but one, rising.
+    #[must_use]
+    pub fn others(&self, node: NodeId) -> Vec<NodeId> {
+        self.nodes().into_iter().filter(|other| *other != node).collect()
+    }
 }
 
 /// Reads the list of nodes.

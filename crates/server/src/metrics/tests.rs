@@ -65,13 +65,7 @@ fn stats() -> StatsView {
 }
 
 fn render(metrics: &Metrics, stats: Option<&StatsView>, per_partition: bool) -> String {
-    let broker = BrokerStatus {
-        node_id: 0,
-        uptime_s: 61,
-        connections: metrics.connections(),
-        version: "0.1.0".to_owned(),
-        quorum_state: 0,
-    };
+    let broker = BrokerStatus { uptime_s: 61, connections: metrics.connections(), ..BrokerStatus::alone(0, "0.1.0") };
     metrics.render(&Scrape {
         stats,
         broker: &broker,
