@@ -7,6 +7,7 @@
 
 mod admin;
 mod bench;
+mod child_cluster;
 mod child_node;
 mod cli;
 mod commands;

@@ -163,7 +163,7 @@ pub(crate) fn draw_user(name: &str, grants: Vec<GrantLine>) -> Result<DrawnUser,
 }
 
 /// So many random bytes, in letters that need no quotes in a shell or an address.
-fn random_text<const BYTES: usize>() -> Result<String, Failure> {
+pub(crate) fn random_text<const BYTES: usize>() -> Result<String, Failure> {
     let mut bits = [0; BYTES];
     getrandom::fill(&mut bits)
         .map_err(|error| Failure::local(format!("no random numbers: {error}"), "try again on another machine"))?;

@@ -2,11 +2,40 @@
 
 mod support;
 
-use support::run;
+use std::process::Stdio;
+use std::time::Duration;
+
+use support::{mortarmq, run, wait_for};
 
 #[test]
-fn demo_kills_a_node_and_its_books_balance() {
+fn demo_kills_the_leader_of_three_nodes_and_nothing_is_lost() {
     let done = run(&["demo"]);
+    assert_eq!(done.code, Some(0), "{}{}", done.stdout, done.stderr);
+    for part in [
+        "started three nodes",
+        "they have elected node ",
+        "which leads, is gone",
+        "s after the kill",
+        "recovered ",
+        "counts for a majority again",
+        "is a dead letter now",
+        "(no such customer); read, and settled",
+        "books balance at commit index",
+        "P12 a majority goes on by itself within 2 s",
+        "\nverdict: OK\n",
+    ] {
+        assert!(done.stderr.contains(part), "{part:?} is not in:\n{}", done.stderr);
+    }
+    let rows: Vec<Vec<&str>> = done.stdout.lines().map(|line| line.split('\t').collect()).collect();
+    let books = |group: &str| rows.iter().find(|row| row.len() == 8 && row[1] == group).expect(group);
+    assert_eq!(books("billing")[5..], ["1", "0", "0"], "one dead letter: {}", done.stdout);
+    assert_eq!(books("shipping")[4..], ["0", "0", "0", "0"], "{}", done.stdout);
+    assert!(done.stdout.contains("\tdead\t"), "the dead letter's life is told: {}", done.stdout);
+}
+
+#[test]
+fn demo_kills_a_single_node_and_its_books_balance() {
+    let done = run(&["demo", "--nodes", "1"]);
     assert_eq!(done.code, Some(0), "{}{}", done.stdout, done.stderr);
     for part in [
         "published 2,000 messages",
@@ -19,6 +48,37 @@ fn demo_kills_a_node_and_its_books_balance() {
     }
     assert!(done.stdout.contains("orders\tbilling\t2000\t2000\t0\t0\t0\t0\n"), "{}", done.stdout);
     assert!(done.stdout.contains("\tconsumer_lost\t"), "a message of the lost consumer is traced: {}", done.stdout);
+    let refused = run(&["demo", "--nodes", "2"]);
+    assert_eq!(refused.code, Some(2), "{}", refused.stderr);
+}
+
+/// The processes that have this text in their command line.
+fn processes_with(text: &str) -> Vec<String> {
+    let entries = std::fs::read_dir("/proc").expect("Linux").filter_map(Result::ok);
+    let command = |entry: std::fs::DirEntry| std::fs::read(entry.path().join("cmdline")).ok();
+    let commands = entries.filter_map(command).map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
+    commands.filter(|command| command.contains(text)).collect()
+}
+
+#[test]
+fn demo_that_is_interrupted_leaves_no_process_and_no_folder() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let place = folder.path().to_str().expect("text").to_owned();
+    let mut command = mortarmq();
+    command.arg("demo").env("TMPDIR", &place).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    let mut demo = command.spawn().expect("the binary runs");
+    wait_for(Duration::from_secs(30), || (processes_with(&place).len() == 3).then_some(()));
+    // In the middle of it: the load has begun once there is a history.
+    wait_for(Duration::from_secs(30), || {
+        let folders = std::fs::read_dir(&place).ok()?.filter_map(Result::ok);
+        folders.into_iter().any(|entry| entry.path().join("history.jsonl.zst").exists()).then_some(())
+    });
+    let pid = rustix::process::Pid::from_child(&demo);
+    rustix::process::kill_process(pid, rustix::process::Signal::INT).expect("it runs");
+    let ended = wait_for(Duration::from_secs(20), || demo.try_wait().expect("a child of ours"));
+    assert_eq!(ended.code(), Some(1));
+    assert_eq!(processes_with(&place), Vec::<String>::new());
+    assert_eq!(std::fs::read_dir(&place).expect("it is there").count(), 0);
 }
 
 /// The rows of `bench` with these arguments beside what keeps it short.

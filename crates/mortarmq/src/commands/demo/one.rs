@@ -1,52 +1,30 @@
-//! `demo`: publishes, consumes, kills the node in the middle, shows that the books still balance, and has what its clients
-//! saw judged.
-//!
-//! It says what it does while it does it, on stderr; the rows of the balance and of a trace go to stdout.
+//! One node: it is killed while its consumer holds messages, started again, and gives the rest.
 
 mod books;
-mod history;
 mod load;
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use mortarmq_check::{AsText, Verdict};
 use mortarmq_client::{Recording, TopicOptions};
+use tempfile::TempDir;
 
 use self::books::Books;
-use self::history::History;
-use super::{balance, trace};
+use super::failed;
+use super::history::{History, path_info};
 use crate::admin::Admin;
 use crate::child_node::ChildNode;
+use crate::commands::{balance, trace};
 use crate::errors::Failure;
 use crate::output::{RowArgs, grouped, note};
 use crate::session;
 
-/// Kill a node in the middle of its work and see that nothing is lost
-///
-/// Takes no arguments and less than a minute. Everything happens in a temporary folder, on free ports of this machine.
-#[derive(Debug, clap::Args)]
-pub(crate) struct Args {
-    /// Print one JSON object per row
-    #[arg(long)]
-    json: bool,
-}
-
-/// Runs it; exit code 1 when a check fails.
-pub(crate) fn run(args: &Args) -> Result<(), Failure> {
-    session::block_on(session::until_stopped(async {
-        let limited = tokio::time::timeout(LIMIT, demo(RowArgs { json: args.json, header: true }));
-        limited.await.unwrap_or_else(|_| Err(failed("it took longer than a minute")))
-    }))
-}
-
-async fn demo(rows: RowArgs) -> Result<(), Failure> {
-    let folder = tempfile::Builder::new().prefix("mortarmq-demo-").tempdir().map_err(|error| {
-        Failure::local(format!("no temporary folder: {error}"), "set TMPDIR to a folder with free space")
-    })?;
+/// Shows it.
+pub(super) async fn demo(folder: &TempDir, rows: RowArgs) -> Result<(), Failure> {
     let mut node = ChildNode::start(&folder.path().join("data"))?;
     note(format_args!("started a node in {} (process {}, {})", folder.path().display(), node.pid(), node.client));
     let mut books = Books::default();
-    let history = History::begin(folder.path())?;
+    let history = History::begin(folder.path(), vec![path_info(TOPIC, GROUP, MAX_ATTEMPTS)])?;
     before_the_kill(&mut node, &mut books, &history).await?;
     after_the_kill(&node, &mut books, &history).await?;
     conclude(&node, &books, history, rows)
@@ -54,7 +32,7 @@ async fn demo(rows: RowArgs) -> Result<(), Failure> {
 
 /// Publishes everything, consumes half, and kills the node while the consumer holds messages.
 async fn before_the_kill(node: &mut ChildNode, books: &mut Books, history: &History) -> Result<(), Failure> {
-    let client = history.connect(node, "first").await?;
+    let client = history.connect_to(&node.client, "first").await?;
     let declared = client.declare_topic(TOPIC, TopicOptions::partitions(PARTITIONS)).await;
     declared.map_err(|error| session::failure(&error))?;
     note(format_args!("created topic {TOPIC} with {PARTITIONS} partitions"));
@@ -77,14 +55,14 @@ async fn before_the_kill(node: &mut ChildNode, books: &mut Books, history: &Hist
     // Only now: while the node lives, a consumer that goes would give back what it holds.
     drop((held, consumer, client));
     node.restart()?;
-    history.killed(killed, Recording::now_ns());
+    history.killed(0, killed, Recording::now_ns());
     note(format_args!("started it again (process {}): {}", node.pid(), node.found));
     Ok(())
 }
 
 /// Consumes what is left, also what the lost consumer held.
 async fn after_the_kill(node: &ChildNode, books: &mut Books, history: &History) -> Result<(), Failure> {
-    let client = history.connect(node, "second").await?;
+    let client = history.connect_to(&node.client, "second").await?;
     let mut consumer = load::subscribe(&client).await?;
     note("consuming the rest; what the lost consumer held comes when its session has run out");
     let started = Instant::now();
@@ -113,7 +91,7 @@ fn conclude(node: &ChildNode, books: &Books, history: History, rows: RowArgs) ->
     note("\nthe node's books:");
     let balance = balance::Balance::ask(&admin, Some(TOPIC))?;
     balance::print(&balance, rows)?;
-    let report = history.judge(&balance)?;
+    let report = history.judge(&balance, false)?;
     let mut faults = books.faults(&balance);
     if report.verdict != Verdict::Ok {
         faults.push(format!("what the clients saw breaks the contract:\n{}", AsText(&report)));
@@ -133,13 +111,9 @@ fn conclude(node: &ChildNode, books: &Books, history: History, rows: RowArgs) ->
     Err(failed(&faults.join("; ")))
 }
 
-fn failed(what: &str) -> Failure {
-    Failure::local(format!("the demonstration failed: {what}"), "this is a bug of MortarMQ: please report it")
-}
-
 const TOPIC: &str = "orders";
 const GROUP: &str = "billing";
 const PARTITIONS: u16 = 4;
 const MESSAGES: usize = 2_000;
-/// More than three times what it takes on a slow disk.
-const LIMIT: Duration = Duration::from_secs(55);
+/// What a group has unless it is told otherwise.
+const MAX_ATTEMPTS: u32 = 5;

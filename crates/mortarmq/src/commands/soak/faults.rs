@@ -56,7 +56,7 @@ fn kill(node: &mut ChildNode, recorder: &Recorder, chance: &mut Chance) -> Resul
     node.kill()?;
     std::thread::sleep(chance.ms(1, 400));
     node.restart_in_place()?;
-    recorder.record(&ChildNode::killed(call, Ground::now_ns()));
+    recorder.record(&ChildNode::killed(0, call, Ground::now_ns()));
     Ok(())
 }
 

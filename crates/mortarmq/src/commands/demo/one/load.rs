@@ -49,7 +49,7 @@ pub(super) async fn ack(consumer: &mut Consumer, count: usize, books: &mut Books
                     taken += 1;
                     continue;
                 }
-                Ok(None) => return Err(super::failed("the subscription ended")),
+                Ok(None) => return Err(crate::commands::demo::failed("the subscription ended")),
                 Err(_) => {}
             }
         }
