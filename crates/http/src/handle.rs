@@ -98,9 +98,36 @@ impl Role {
 pub struct PeerStatus {
     /// The node.
     pub id: u16,
+    /// How the link to it stands.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub link: Option<LinkStatus>,
     /// How it follows; only a leader knows.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub replication: Option<Replication>,
+}
+
+/// The link to another node, and what that says of itself. What it has not said yet is left out.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+pub struct LinkStatus {
+    /// Where it is dialled.
+    pub address: String,
+    /// Whether it is connected.
+    pub up: bool,
+    /// Why not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+    /// The version of its binary.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub version: Option<String>,
+    /// How far its wall clock is ahead of this node's, when it was last heard.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub clock_ahead_ms: Option<i64>,
+    /// Whether it lists the same nodes at the same addresses.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub same_peers: Option<bool>,
+    /// Whether its data lies on the device of this node's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub same_device: Option<bool>,
 }
 
 /// How a node follows its leader.

@@ -20,6 +20,6 @@ mod router;
 mod routes;
 
 pub use access::{Access, Action, Grant, Rights, Token};
-pub use handle::{BrokerStatus, NodeHandle, PeerStatus, Readiness, Replication, Role};
+pub use handle::{BrokerStatus, LinkStatus, NodeHandle, PeerStatus, Readiness, Replication, Role};
 pub use refusal::status;
 pub use router::router;

@@ -15,6 +15,7 @@ use crate::file_system::file_system;
 use crate::machine;
 use crate::metrics::Scrape;
 use crate::open_files;
+use crate::peers::Known;
 use crate::shared::Shared;
 use crate::standing::{self, role};
 
@@ -24,6 +25,8 @@ pub(crate) struct AdminHandle {
     pub(crate) node_id: NodeId,
     /// The other nodes of its cluster.
     pub(crate) others: Vec<NodeId>,
+    /// What is known of the links to them.
+    pub(crate) links: Option<Arc<Known>>,
     pub(crate) shared: Arc<Shared>,
     /// An answer about thousands of topics is large, and so is the work: few are made at a time.
     pub(crate) questions: Arc<Semaphore>,
@@ -66,7 +69,7 @@ impl NodeHandle for AdminHandle {
             quorum_state: status.quorum_state.load(Ordering::Relaxed),
             role: role(self.node_id, office.leader),
             leader_id: office.leader.map(NodeId::get),
-            peers: standing::peers(&self.others, &office),
+            peers: standing::peers(&self.others, &office, self.links.as_deref()),
         }
     }
 

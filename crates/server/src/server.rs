@@ -28,7 +28,7 @@ use crate::journal_thread::JournalWriter;
 use crate::listener::ClientListener;
 use crate::metrics::Metrics;
 use crate::open_files::{Places, TooFewFiles, places};
-use crate::peers::{AssemblyError, Entry};
+use crate::peers::{AssemblyError, Entry, Known};
 use crate::recover::{Recovered, RecoverySummary, messages, recover};
 use crate::shard_loop::{Channels, ShardLoop};
 use crate::shared::{Shared, Status};
@@ -67,6 +67,8 @@ struct Process {
     all_closed: mpsc::Receiver<()>,
     shared: Arc<Shared>,
     room: Arc<Room>,
+    /// What operators are told of the links to other nodes.
+    links: Option<Arc<Known>>,
     /// The watch of the disk ends with it.
     watch_disk: std_mpsc::Sender<()>,
     /// The scrub ends with it.
@@ -199,7 +201,9 @@ impl Server {
         }
         let shared = Arc::new(Shared::new(events, &config, metrics, status));
         let ((stop, stopping), (alive, all_closed)) = (watch::channel(false), mpsc::channel(1));
-        let process = Process { runtime, stop, all_closed, shared, room, watch_disk, scrub, threads, _lock: lock };
+        let links = entry.as_ref().map(|entry| Arc::clone(&entry.known));
+        let process =
+            Process { runtime, stop, all_closed, shared, room, links, watch_disk, scrub, threads, _lock: lock };
         // One of several serves when there is a leader, and says so by itself.
         let counted = if entry.is_some() { Ok(found) } else { is_ready.recv_timeout(READY_TIME) };
         let listening = match counted {
@@ -312,6 +316,7 @@ impl Process {
             questions: Arc::new(Semaphore::new(admin::QUESTIONS_MAX)),
             acts: Arc::new(Semaphore::new(admin::ACTS_MAX)),
             node_id: config.node_id,
+            links: self.links.clone(),
             others: config.cluster.as_ref().map_or_else(Vec::new, |cluster| cluster.others(config.node_id)),
             shared,
             metrics_enabled: config.metrics_enabled,
@@ -348,7 +353,7 @@ impl Process {
 
     /// Ends everything in order: connections, loop, storage threads, runtime; the lock goes last.
     fn end(self) {
-        let Self { runtime, stop, mut all_closed, shared, room: _, watch_disk, scrub, threads, _lock } = self;
+        let Self { runtime, stop, mut all_closed, shared, room: _, links: _, watch_disk, scrub, threads, _lock } = self;
         shared.send(Event::StandAside);
         stop.send_replace(true);
         let closed = runtime.block_on(async {
@@ -390,7 +395,7 @@ fn identity(config: &Config, disk: &dyn Disk, runtime: &Runtime) -> Result<(Iden
         let identity = drive::claim(disk, &config.data_dir, config.node_id, new_cluster);
         return Ok((identity.map_err(StartError::ForeignData)?, None));
     };
-    let mut entry = Entry::begin(runtime, config.node_id, cluster)?;
+    let mut entry = Entry::begin(runtime, config.node_id, cluster, &config.data_dir)?;
     let identity = runtime.block_on(entry.identity(disk, &config.data_dir)).map_err(StartError::Assembly)?;
     Ok((identity, Some(entry)))
 }

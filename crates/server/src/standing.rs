@@ -4,6 +4,7 @@ use mortarmq_http::{PeerStatus, Replication, Role};
 use mortarmq_node::{PeerState, PeerView};
 use mortarmq_types::NodeId;
 
+use crate::peers::Known;
 use crate::shared::OfficeStatus;
 
 /// What this node is.
@@ -29,10 +30,11 @@ pub(crate) fn why_not_ready(role: Role, serves: bool, office: &OfficeStatus) -> 
 }
 
 /// The other nodes, by id.
-pub(crate) fn peers(others: &[NodeId], office: &OfficeStatus) -> Vec<PeerStatus> {
+pub(crate) fn peers(others: &[NodeId], office: &OfficeStatus, links: Option<&Known>) -> Vec<PeerStatus> {
     let status = |node: &NodeId| {
         let view = office.peers.iter().find(|view| view.node_id == *node);
-        PeerStatus { id: node.get(), replication: view.map(replication) }
+        let link = links.and_then(|links| links.status(*node));
+        PeerStatus { id: node.get(), link, replication: view.map(replication) }
     };
     others.iter().map(status).collect()
 }
@@ -111,7 +113,7 @@ mod tests {
                 "node 5 was not heard since this node leads",
             ]
         );
-        let shown = peers(&[NodeId::new(1), NodeId::new(2)], &office);
+        let shown = peers(&[NodeId::new(1), NodeId::new(2)], &office, None);
         assert_eq!(shown[0].replication.map(|known| (known.state, known.lag_bytes)), Some(("lagging", Some(70 << 20))));
         assert_eq!((shown[1].id, shown[1].replication), (2, None), "it is not followed from here");
     }

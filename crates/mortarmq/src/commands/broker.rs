@@ -44,8 +44,29 @@ pub(crate) struct Broker {
 pub(crate) struct Peer {
     /// The node.
     pub(crate) id: u16,
+    /// The link to it.
+    pub(crate) link: Option<Link>,
     /// How it follows, if the one that was asked leads.
     pub(crate) replication: Option<Replication>,
+}
+
+/// The link to a node, and what that says of itself.
+#[derive(Clone, Debug, Deserialize)]
+pub(crate) struct Link {
+    /// Where it is dialled.
+    pub(crate) address: String,
+    /// Whether it is connected.
+    pub(crate) up: bool,
+    /// Why not.
+    pub(crate) error: Option<String>,
+    /// The version of its binary.
+    pub(crate) version: Option<String>,
+    /// How far its wall clock is ahead.
+    pub(crate) clock_ahead_ms: Option<i64>,
+    /// Whether it lists the same nodes.
+    pub(crate) same_peers: Option<bool>,
+    /// Whether its data lies on the same device.
+    pub(crate) same_device: Option<bool>,
 }
 
 /// How a node follows.
@@ -68,7 +89,7 @@ impl Broker {
 
 impl Peer {
     /// How it stands, in words.
-    fn told(&self) -> String {
+    pub(crate) fn told(&self) -> String {
         let Some(follower) = &self.replication else { return format!("node {}", self.id) };
         let lag = match follower.lag_bytes {
             Some(bytes) => format!("{} entries ({} KiB) behind", follower.lag_entries, bytes.div_ceil(1024)),

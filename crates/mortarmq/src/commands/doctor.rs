@@ -1,6 +1,7 @@
 //! `doctor`: what about a machine or a running broker will hurt one day, each with the command that helps.
 
 mod broker;
+mod cluster;
 mod here;
 mod histogram;
 mod limits;

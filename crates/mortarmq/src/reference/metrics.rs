@@ -66,7 +66,7 @@ fn scrape() -> String {
         topics: vec![topic],
     };
     let follower = Replication { state: "current", lag_entries: 0, lag_bytes: Some(0), silent_ms: Some(0) };
-    let peers = vec![PeerStatus { id: 1, replication: Some(follower) }];
+    let peers = vec![PeerStatus { id: 1, link: None, replication: Some(follower) }];
     let broker = BrokerStatus { peers, ..BrokerStatus::alone(0, "0.1.0") };
     metrics.render(&Scrape {
         stats: Some(&stats),

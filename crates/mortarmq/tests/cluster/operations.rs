@@ -111,6 +111,49 @@ async fn any_node_says_who_leads_and_the_leader_hands_over_or_says_why_not() {
     publisher.end().await;
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn doctor_names_what_is_wrong_between_the_nodes_and_what_to_type() {
+    let mut cluster = Cluster::start();
+    let leader = cluster.leader();
+    let doctor = |cluster: &Cluster| {
+        let done = cluster.nodes[leader].run(&["doctor"]);
+        assert_eq!(
+            done.code,
+            Some(1),
+            "data of three nodes on one device is a finding: {}{}",
+            done.stdout,
+            done.stderr
+        );
+        done.stdout
+    };
+    // What a node says of itself comes with its signs of life.
+    let finds = |cluster: &Cluster, row: &str| {
+        wait_for(LONG, || {
+            let rows = doctor(cluster);
+            rows.contains(row).then_some(rows)
+        })
+    };
+    let [first, second] = others(leader)[..] else { unreachable!("of three nodes two do not lead") };
+    let rows =
+        finds(&cluster, &format!("devices\tfinding\tnode {} and node {} keep", first.min(second), first.max(second)));
+    for row in ["peer_tables\tok\t", "clocks\tok\t", "versions\tok\t", "replication\tok\t"] {
+        assert!(rows.contains(row), "{row}: {rows}");
+    }
+    let log = cluster.nodes[leader].log_since_start();
+    assert!(log.contains("keep their data on the same device"), "failure rule 10: {log}");
+    cluster.nodes[first].kill();
+    let address = format!("node {first} at 127.0.0.1:{} is not reached", cluster.ports[first]);
+    finds(&cluster, &format!("peer\tfinding\t{address}"));
+    finds(&cluster, &format!("replication\tfinding\tnode {first} follows: silent"));
+    // Back with another address of a client in its list.
+    let flags: Vec<String> =
+        cluster.flags(first, super::SECRET).into_iter().map(|flag| flag.replace(":7188", ":7187")).collect();
+    let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
+    cluster.nodes[first].restart_with(&flags);
+    let rows = finds(&cluster, &format!("peer_tables\tfinding\tnode {first} lists other addresses"));
+    assert!(rows.contains(&format!("peer\tok\tnode {first} at ")), "{rows}");
+}
+
 fn ready(cluster: &Cluster, node: usize, path: &str) -> bool {
     cluster.nodes[node].get(path).is_ok_and(|answer| answer.starts_with("HTTP/1.1 200"))
 }

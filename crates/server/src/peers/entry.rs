@@ -11,8 +11,10 @@ use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
 
 use super::assembly::{AssemblyError, assemble};
+use super::card::Card;
 use super::handshake::OwnSide;
 use super::incoming::{Gate, PeerListener};
+use super::known::Known;
 use super::outgoing::{Dial, PeerLinks};
 use crate::config::Cluster;
 use crate::inbox::EventSender;
@@ -23,24 +25,33 @@ pub(crate) struct Entry {
     own: OwnSide,
     others: Vec<Dial>,
     gate: Arc<Gate>,
+    /// What operators are told of the links.
+    pub(crate) known: Arc<Known>,
     /// Where it listens.
     pub(crate) address: SocketAddr,
 }
 
 impl Entry {
     /// Listens. Nothing that is said is heard yet, but who asks what this node's folder holds is told.
-    pub(crate) fn begin(runtime: &Runtime, node: NodeId, cluster: &Cluster) -> Result<Self, StartError> {
+    pub(crate) fn begin(
+        runtime: &Runtime,
+        node: NodeId,
+        cluster: &Cluster,
+        data_dir: &Path,
+    ) -> Result<Self, StartError> {
         let failed = |source| StartError::Bind { key: "listen_peer", address: cluster.listen_peer, source };
         let listener = runtime.block_on(TcpListener::bind(cluster.listen_peer)).map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
         let own =
             OwnSide { node, incarnation: 0, cluster: None, nodes: cluster.nodes(), secret: cluster.secret.clone() };
         let others = cluster.peers.iter().filter(|peer| peer.id != node.get());
-        let others = others.map(|peer| Dial { node: NodeId::new(peer.id), address: peer.peer.clone() }).collect();
+        let others: Vec<Dial> =
+            others.map(|peer| Dial { node: NodeId::new(peer.id), address: peer.peer.clone() }).collect();
+        let known = Arc::new(Known::new(Card::own(&cluster.peers, data_dir), &others));
         // Until its folder was looked at, it is not said to be empty: whoever begins a cluster must not rely on that.
-        let gate = Arc::new(Gate::new(own.clone()));
+        let gate = Arc::new(Gate::new(own.clone(), Arc::clone(&known)));
         runtime.spawn(PeerListener { listener, gate: Arc::clone(&gate) }.run());
-        Ok(Self { own, others, gate, address })
+        Ok(Self { own, others, gate, known, address })
     }
 
     /// Whose data the folder has; waits for the others where it has none.
@@ -52,7 +63,7 @@ impl Entry {
 
     /// Begins to dial the others.
     pub(crate) fn links(&self, runtime: &Runtime) -> PeerLinks {
-        PeerLinks::begin(&self.own, &self.others, runtime.handle())
+        PeerLinks::begin(&self.own, &self.others, &self.known, runtime.handle())
     }
 
     /// From now on the others are heard.

@@ -15,7 +15,9 @@ use tokio::sync::Semaphore;
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep_until, timeout};
 
+use super::card::wall_ms;
 use super::handshake::{Hello, Keys, Lane, MESSAGE_MAX, OwnSide, Welcome, nonce, proved};
+use super::known::Known;
 use super::sealed::{Opener, Sealer, read_length, read_message, read_payload, write_message};
 use crate::event::Event;
 use crate::inbox::EventSender;
@@ -27,6 +29,8 @@ pub(crate) struct Gate(Mutex<Shown>);
 
 struct Shown {
     own: OwnSide,
+    /// What it says of itself with each sign of life.
+    known: Arc<Known>,
     /// What its folder holds, once it was looked at.
     standing: Option<Standing>,
     /// Where what is said goes, once the loop runs.
@@ -34,8 +38,8 @@ struct Shown {
 }
 
 impl Gate {
-    pub(crate) fn new(own: OwnSide) -> Self {
-        Self(Mutex::new(Shown { own, standing: None, events: None }))
+    pub(crate) fn new(own: OwnSide, known: Arc<Known>) -> Self {
+        Self(Mutex::new(Shown { own, known, standing: None, events: None }))
     }
 
     /// What the folder holds has changed, and that is durable.
@@ -145,7 +149,11 @@ impl Link {
         if self.lane == Lane::Ask {
             return timeout(MEET_TIME, self.answer(gate)).await?;
         }
-        let Some(events) = gate.shown().events.clone() else { return Ok(()) };
+        let (known, events) = {
+            let shown = gate.shown();
+            (Arc::clone(&shown.known), shown.events.clone())
+        };
+        let Some(events) = events else { return Ok(()) };
         let Self { stream, keys, from, lane } = self;
         let (mut reader, mut writer) = stream.into_split();
         let (mut opener, mut sealer) = (Opener::new(&keys.of_dialler), Sealer::new(&keys.of_listener));
@@ -164,7 +172,7 @@ impl Link {
                         () = sleep_until(sign_at.unwrap_or_else(Instant::now)), if sign_at.is_some() => {
                             sign_at = None;
                             let mut out = BytesMut::new();
-                            sealer.seal(&mut out, |_| ());
+                            sealer.seal(&mut out, |out| known.own().put(wall_ms(), out));
                             writer.write_all(&out).await?;
                         }
                     }

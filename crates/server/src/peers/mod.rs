@@ -6,16 +6,20 @@
 //! What is lost with a link is said again by whoever needs it.
 //!
 //! Reading order: `entry.rs` (a node's way into its cluster), `handshake.rs` (who connects to whom, and with which keys), `sealed.rs` (frames), `outgoing.rs` and `incoming.rs` (the
-//! links), `assembly.rs` (how the nodes of a new cluster find each other).
+//! links), `assembly.rs` (how the nodes of a new cluster find each other), `card.rs` and `known.rs` (what nodes say of themselves, for
+//! their operators).
 
 mod assembly;
+mod card;
 mod entry;
 mod handshake;
 mod incoming;
+mod known;
 mod outgoing;
 mod sealed;
 
 pub use assembly::AssemblyError;
 pub(crate) use entry::{Entry, Promise};
 pub(crate) use handshake::Secret;
+pub(crate) use known::Known;
 pub(crate) use outgoing::PeerLinks;

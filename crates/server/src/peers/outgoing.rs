@@ -15,7 +15,9 @@ use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep, timeout};
 
+use super::card::{SIGN_MAX, wall_ms};
 use super::handshake::{Hello, Keys, Lane, OwnSide, Refusal, answered, nonce};
+use super::known::Known;
 use super::sealed::{Opener, Sealer, read_length, read_message, read_payload, write_message};
 use crate::threads::{AbortOnPanic, chain};
 
@@ -32,11 +34,12 @@ pub(crate) struct Dial {
 
 impl PeerLinks {
     /// Begins to dial the other nodes.
-    pub(crate) fn begin(own: &OwnSide, others: &[Dial], runtime: &Handle) -> Self {
+    pub(crate) fn begin(own: &OwnSide, others: &[Dial], known: &Arc<Known>, runtime: &Handle) -> Self {
         let to = |dial: &Dial| {
             let queue = |lane| {
                 let queue = Arc::new(Queue::new(lane));
-                let line = OutgoingLine { own: own.clone(), dial: dial.clone(), lane, queue: Arc::clone(&queue) };
+                let (own, dial, known) = (own.clone(), dial.clone(), Arc::clone(known));
+                let line = OutgoingLine { own, dial, lane, known, queue: Arc::clone(&queue) };
                 runtime.spawn(line.keep());
                 queue
             };
@@ -158,6 +161,7 @@ struct OutgoingLine {
     own: OwnSide,
     dial: Dial,
     lane: Lane,
+    known: Arc<Known>,
     queue: Arc<Queue>,
 }
 
@@ -171,8 +175,11 @@ impl OutgoingLine {
                     said = None;
                     tracing::info!(peer = %self.dial.node, lane = ?self.lane, "connected");
                     self.queue.set_up(true);
+                    self.known.connected(self.dial.node);
                     let ended = self.run(stream, &keys).await;
                     self.queue.set_up(false);
+                    let text = ended.as_ref().err().map_or_else(String::new, ToString::to_string);
+                    self.known.broke(self.dial.node, &text);
                     if let Err(error) = ended {
                         tracing::warn!(peer = %self.dial.node, lane = ?self.lane, %error, "the link broke; it is dialled again");
                     }
@@ -180,6 +187,7 @@ impl OutgoingLine {
                 // Once for each reason: it is dialled several times a second.
                 Err(error) => {
                     let text = chain(&error);
+                    self.known.failed(self.dial.node, &text);
                     if said.as_ref() != Some(&text) {
                         tracing::warn!(peer = %self.dial.node, address = self.dial.address, "no link: {text}");
                         said = Some(text);
@@ -197,8 +205,18 @@ impl OutgoingLine {
         let opener = Opener::new(&keys.of_listener);
         tokio::select! {
             written = self.write(writer, Sealer::new(&keys.of_dialler), &answers) => written,
-            read = answers.read(reader, opener) => read,
+            read = answers.read(reader, opener, |sign| self.heard(sign)) => read,
             () = answers.missed() => Err(io::Error::new(io::ErrorKind::TimedOut, "the other node answers nothing")),
+        }
+    }
+
+    /// The other node gave a sign of life, and may have said something of itself with it.
+    fn heard(&self, sign: &[u8]) {
+        if self.known.heard(self.dial.node, sign, wall_ms()) {
+            tracing::warn!(
+                peer = %self.dial.node,
+                "this node and that one keep their data on the same device: when that is lost, both are; give each a disk of its own"
+            );
         }
     }
 
@@ -228,11 +246,12 @@ impl Answers {
         self.since().get_or_insert_with(Instant::now);
     }
 
-    async fn read(&self, mut reader: OwnedReadHalf, mut opener: Opener) -> io::Result<()> {
+    async fn read(&self, mut reader: OwnedReadHalf, mut opener: Opener, heard: impl Fn(&[u8])) -> io::Result<()> {
         loop {
             let length = read_length(&mut reader).await?;
-            read_payload(&mut reader, &mut opener, length.min(SIGN_MAX)).await?;
+            let sign = read_payload(&mut reader, &mut opener, length.min(SIGN_MAX)).await?;
             *self.since() = None;
+            heard(&sign);
         }
     }
 
@@ -294,8 +313,6 @@ const LOG_BYTES_MAX: usize = 32 << 20;
 const WRITE_BYTES: usize = 256 << 10;
 /// A larger buffer is not kept.
 const KEPT_BYTES: usize = 2 << 20;
-/// Signs of life are empty.
-const SIGN_MAX: usize = 64;
 const CONNECT_TIME: Duration = Duration::from_secs(1);
 /// A node that reads nothing for so long is dialled anew.
 const PATIENCE: Duration = Duration::from_secs(3);

@@ -5,14 +5,10 @@ use serde::Deserialize;
 use mortarmq_server::known_file_system;
 
 use super::histogram::Scrape;
-use super::{Row, limits};
+use super::{Row, cluster, limits};
 use crate::admin::{Admin, AdminArgs, Route};
+use crate::commands::broker::Broker;
 use crate::errors::Failure;
-
-#[derive(Deserialize)]
-struct Broker {
-    version: String,
-}
 
 #[derive(Deserialize)]
 struct Ready {
@@ -25,8 +21,9 @@ struct Ready {
 /// Asks for version, readiness and metrics.
 pub(super) fn examine(args: &AdminArgs) -> Result<Vec<Row>, Failure> {
     let admin = Admin::new(args)?;
-    let broker: Broker = admin.get(BROKER)?;
+    let broker = Broker::ask(&admin)?;
     let mut rows = vec![version(&broker.version), who_may(args)?, ready(&admin)?];
+    rows.extend(cluster::examine(&broker));
     rows.extend(by_metrics(&Scrape::new(admin.text(METRICS)?.1)));
     Ok(rows)
 }
