@@ -188,7 +188,7 @@ fn a_hand_over_is_answered_with_who_leads_and_its_body_names_one_node() {
     let acted = node.acted.clone();
     let server = Server::of(node);
     let answer = server.send("POST", "/v1/cluster/leader/transfer", JSON, br#"{"to":2}"#);
-    let expected = r#"{"commit_index":8123,"epoch":3,"leader_id":2,"leader_epoch":4,"quorum_state":0}"#;
+    let expected = r#"{"commit_index":8124,"epoch":3,"leader_id":2,"leader_epoch":4,"quorum_state":0}"#;
     assert_eq!((answer.status, answer.line()), (200, expected));
     assert_eq!(acted.lock().expect("as above").take(), Some(Act::HandOver { to: NodeId::new(2) }));
     for body in [&b"{}"[..], br#"{"to":-1}"#, br#"{"to":65536}"#, br#"{"to":1,"now":true}"#, br#"{"to":"1"}"#] {

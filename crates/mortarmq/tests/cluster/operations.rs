@@ -115,22 +115,12 @@ async fn any_node_says_who_leads_and_the_leader_hands_over_or_says_why_not() {
 async fn doctor_names_what_is_wrong_between_the_nodes_and_what_to_type() {
     let mut cluster = Cluster::start();
     let leader = cluster.leader();
-    let doctor = |cluster: &Cluster| {
-        let done = cluster.nodes[leader].run(&["doctor"]);
-        assert_eq!(
-            done.code,
-            Some(1),
-            "data of three nodes on one device is a finding: {}{}",
-            done.stdout,
-            done.stderr
-        );
-        done.stdout
-    };
+    let doctor = |cluster: &Cluster| cluster.nodes[leader].run(&["doctor"]);
     // What a node says of itself comes with its signs of life.
     let finds = |cluster: &Cluster, row: &str| {
         wait_for(LONG, || {
-            let rows = doctor(cluster);
-            rows.contains(row).then_some(rows)
+            let done = doctor(cluster);
+            (done.code == Some(1) && done.stdout.contains(row)).then_some(done.stdout)
         })
     };
     let [first, second] = others(leader)[..] else { unreachable!("of three nodes two do not lead") };
@@ -159,7 +149,7 @@ fn ready(cluster: &Cluster, node: usize, path: &str) -> bool {
 }
 
 /// How often a leader is stopped.
-const STOPS: usize = 5;
+const STOPS: usize = 3;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn p12_a_leader_that_is_stopped_holds_up_publishes_for_less_than_an_election_takes() {
