@@ -26,10 +26,7 @@ pub(crate) async fn at_leader(State(relay): State<Arc<Relay>>, request: Request,
 
 /// What each node says of itself. A question for all else has one answer, that of the leader.
 fn is_of_this_node(path: &str) -> bool {
-    matches!(
-        path,
-        "/healthz" | "/readyz" | "/metrics" | "/v1/broker" | "/v1/cluster/leader" | "/v1/cluster/leader/transfer"
-    )
+    matches!(path, "/healthz" | "/readyz" | "/metrics" | "/v1/broker" | "/v1/cluster/leader")
 }
 
 async fn carry(relay: &Relay, leader: NodeId, request: Request) -> Response {
