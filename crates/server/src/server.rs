@@ -25,11 +25,12 @@ use crate::courier::{Round, courier};
 use crate::event::Event;
 use crate::inbox::{EventSender, inbox};
 use crate::journal_thread::JournalWriter;
-use crate::listener::ClientListener;
+use crate::listener::{ClientDoor, ClientListener};
 use crate::metrics::Metrics;
 use crate::open_files::{Places, TooFewFiles, places};
-use crate::peers::{AssemblyError, Entry, Known};
+use crate::peers::{AssemblyError, Entry};
 use crate::recover::{Recovered, RecoverySummary, messages, recover};
+use crate::relay::{Doors, OperatorDoor, at_leader};
 use crate::shard_loop::{Channels, ShardLoop};
 use crate::shared::{Shared, Status};
 use crate::{journal_thread, read_pool, room, scrub_thread, segment_thread, threads};
@@ -67,8 +68,6 @@ struct Process {
     all_closed: mpsc::Receiver<()>,
     shared: Arc<Shared>,
     room: Arc<Room>,
-    /// What operators are told of the links to other nodes.
-    links: Option<Arc<Known>>,
     /// The watch of the disk ends with it.
     watch_disk: std_mpsc::Sender<()>,
     /// The scrub ends with it.
@@ -168,8 +167,7 @@ impl Server {
         if torn.is_some() {
             metrics.count_torn_tail();
         }
-        let reader = segments.reader();
-        let mut threads = Vec::new();
+        let (reads, mut threads) = read_pool::start(&segments.reader(), &events).map_err(StartError::Thread)?;
         let journal = JournalWriter {
             journal: JournalKeeper::new(journal, Arc::clone(&room)),
             events: events.clone(),
@@ -183,15 +181,12 @@ impl Server {
         let (segments, thread) = segment_thread::start(segments, unwritten, events.clone(), Arc::clone(&room))
             .map_err(StartError::Thread)?;
         threads.push(thread);
-        let (reads, pool) = read_pool::start(&reader, &events).map_err(StartError::Thread)?;
-        threads.extend(pool);
         let scrub = scrub_thread::start(disk, config.data_dir.clone(), config.scrub_bytes_per_s, Arc::clone(&metrics));
-        let (scrub, thread) = scrub.map_err(StartError::Thread)?;
-        threads.push(thread);
-        let (watch_disk, thread) = watch_disk(Arc::clone(&room)).map_err(StartError::Thread)?;
-        threads.push(thread);
-        let (ready, is_ready) = std_mpsc::sync_channel(1);
-        let (peers, found) = (entry.as_ref().map(|entry| entry.links(&runtime)).unwrap_or_default(), messages(&node));
+        let (scrub, scrubs) = scrub.map_err(StartError::Thread)?;
+        let (watch_disk, watches) = watch_disk(Arc::clone(&room)).map_err(StartError::Thread)?;
+        threads.extend([scrubs, watches]);
+        let ((ready, is_ready), found) = (std_mpsc::sync_channel(1), messages(&node));
+        let peers = entry.as_ref().map(|entry| entry.links(&runtime)).unwrap_or_default();
         let channels = Channels { events: inbox, journal, segments, reads, courier, peers, ready };
         let shard_loop = ShardLoop::new(node, channels, Arc::clone(&status));
         // In front: the others end when its ends of their channels are gone.
@@ -199,17 +194,17 @@ impl Server {
         if let Some(entry) = &entry {
             entry.open(events.clone());
         }
-        let shared = Arc::new(Shared::new(events, &config, metrics, status));
+        let shared = shared(events, &config, metrics, status, entry.as_ref());
         let ((stop, stopping), (alive, all_closed)) = (watch::channel(false), mpsc::channel(1));
-        let links = entry.as_ref().map(|entry| Arc::clone(&entry.known));
-        let process =
-            Process { runtime, stop, all_closed, shared, room, links, watch_disk, scrub, threads, _lock: lock };
+        let process = Process { runtime, stop, all_closed, shared, room, watch_disk, scrub, threads, _lock: lock };
         // One of several serves when there is a leader, and says so by itself.
         let counted = if entry.is_some() { Ok(found) } else { is_ready.recv_timeout(READY_TIME) };
         let listening = match counted {
             Ok(messages) => {
                 let recovery = RecoverySummary { is_new, messages, seconds: begun.elapsed().as_secs_f64(), torn };
-                process.listen(&config, acceptor, places, &stopping, alive).map(|addresses| (addresses, recovery))
+                process
+                    .listen(&config, acceptor, places, &stopping, alive, entry.as_ref())
+                    .map(|addresses| (addresses, recovery))
             }
             Err(_) => Err(not_ready(&config, &process.room)),
         };
@@ -286,6 +281,7 @@ impl Process {
         places: Places,
         stopping: &watch::Receiver<bool>,
         alive: mpsc::Sender<()>,
+        entry: Option<&Entry>,
     ) -> Result<Addresses, StartError> {
         let (listener, client) = self.bind("listen_client", config.listen_client)?;
         let (admin_listener, admin) = self.bind("listen_admin", config.listen_admin)?;
@@ -293,18 +289,11 @@ impl Process {
             node_id: config.node_id,
             client_address: client,
             poll_max_wait_ms: u16::try_from(config.poll_max_wait_ms).unwrap_or(u16::MAX),
+            is_carried: false,
         };
         let shared = Arc::clone(&self.shared);
-        let clients = ClientListener {
-            listener,
-            acceptor: acceptor.clone(),
-            origins: None,
-            identity,
-            shared: Arc::clone(&shared),
-            max_connections: places.clients,
-            stopping: stopping.clone(),
-            alive,
-        };
+        let door = ClientDoor::new(identity, Arc::clone(&shared), places.clients, stopping.clone(), &alive);
+        let clients = ClientListener { listener, acceptor: acceptor.clone(), origins: None, door: door.clone(), alive };
         let mut ws = None;
         if let Some(address) = config.listen_ws {
             let (listener, bound) = self.bind("listen_ws", address)?;
@@ -316,7 +305,7 @@ impl Process {
             questions: Arc::new(Semaphore::new(admin::QUESTIONS_MAX)),
             acts: Arc::new(Semaphore::new(admin::ACTS_MAX)),
             node_id: config.node_id,
-            links: self.links.clone(),
+            links: entry.map(|entry| Arc::clone(&entry.known)),
             others: config.cluster.as_ref().map_or_else(Vec::new, |cluster| cluster.others(config.node_id)),
             shared,
             metrics_enabled: config.metrics_enabled,
@@ -330,7 +319,12 @@ impl Process {
             // An error says that nobody is left who could ask.
             let _ = stopping.wait_for(|is_stopping| *is_stopping).await;
         };
-        let router = mortarmq_http::router(handle).layer(axum::middleware::from_fn(give_time));
+        let mut router = mortarmq_http::router(handle).layer(axum::middleware::from_fn(give_time));
+        if let Some((entry, relay)) = entry.zip(self.shared.relay.clone()) {
+            let operators = OperatorDoor::new(router.clone(), places.admins);
+            entry.open_doors(Doors { clients: door, operators });
+            router = router.layer(axum::middleware::from_fn_with_state(relay, at_leader));
+        }
         let service = router.into_make_service_with_connect_info::<Patient>();
         self.runtime.spawn(async move {
             let _guard = threads::AbortOnPanic;
@@ -353,7 +347,7 @@ impl Process {
 
     /// Ends everything in order: connections, loop, storage threads, runtime; the lock goes last.
     fn end(self) {
-        let Self { runtime, stop, mut all_closed, shared, room: _, links: _, watch_disk, scrub, threads, _lock } = self;
+        let Self { runtime, stop, mut all_closed, shared, room: _, watch_disk, scrub, threads, _lock } = self;
         shared.send(Event::StandAside);
         stop.send_replace(true);
         let closed = runtime.block_on(async {
@@ -373,6 +367,18 @@ impl Process {
         }
         runtime.shutdown_timeout(RUNTIME_TIME);
     }
+}
+
+/// What all connections share, with the way to the leader if there are other nodes.
+fn shared(
+    events: EventSender,
+    config: &Config,
+    metrics: Arc<Metrics>,
+    status: Arc<Status>,
+    entry: Option<&Entry>,
+) -> Arc<Shared> {
+    let relay = entry.map(|entry| entry.relay(&status));
+    Arc::new(Shared::new(events, config, metrics, status).with_relay(relay))
 }
 
 /// Why the node did not serve in time.

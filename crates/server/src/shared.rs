@@ -1,6 +1,6 @@
 //! What all connections of a process share.
 
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
@@ -16,6 +16,7 @@ use crate::event::Event;
 use crate::inbox::EventSender;
 use crate::metrics::Metrics;
 use crate::outlet::Piles;
+use crate::relay::Relay;
 
 /// What all connections of a process share.
 pub(crate) struct Shared {
@@ -31,6 +32,8 @@ pub(crate) struct Shared {
     pub(crate) piles: Arc<Piles>,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) status: Arc<Status>,
+    /// The way to the node that leads; none on a node that is alone.
+    pub(crate) relay: Option<Arc<Relay>>,
 }
 
 /// What the shard's loop shows of itself without being asked.
@@ -42,6 +45,8 @@ pub(crate) struct Status {
     pub(crate) is_stopping: AtomicBool,
     /// 0 healthy, 1 soft, 2 read-only.
     pub(crate) quorum_state: AtomicU8,
+    /// One more than the number of the node that leads, if that is another one; else 0.
+    led_by: AtomicU32,
     office: Mutex<OfficeStatus>,
 }
 
@@ -60,8 +65,9 @@ impl Status {
     /// A node that does not serve yet.
     pub(crate) fn new() -> Self {
         let (is_ready, is_stopping) = (AtomicBool::new(false), AtomicBool::new(false));
-        let (quorum_state, office) = (AtomicU8::new(READ_ONLY), Mutex::default());
-        Self { started: Instant::now(), is_ready, is_stopping, quorum_state, office }
+        let (quorum_state, led_by) = (AtomicU8::new(READ_ONLY), AtomicU32::new(0));
+        let office = Mutex::default();
+        Self { started: Instant::now(), is_ready, is_stopping, quorum_state, led_by, office }
     }
 
     /// Who leads, and how the others follow, as the loop last said.
@@ -72,6 +78,17 @@ impl Status {
     /// Tells who leads, and how the others follow.
     pub(crate) fn tell_office(&self, office: OfficeStatus) {
         *self.office.lock().unwrap_or_else(PoisonError::into_inner) = office;
+    }
+
+    /// The other node that leads, if one does.
+    pub(crate) fn leader_elsewhere(&self) -> Option<NodeId> {
+        let number = self.led_by.load(Ordering::Relaxed).checked_sub(1)?;
+        u16::try_from(number).ok().map(NodeId::new)
+    }
+
+    /// Another node leads, or none that is known, or this one.
+    pub(crate) fn set_leader_elsewhere(&self, leader: Option<NodeId>) {
+        self.led_by.store(leader.map_or(0, |leader| u32::from(leader.get()) + 1), Ordering::Relaxed);
     }
 }
 
@@ -92,7 +109,13 @@ impl Shared {
             piles,
             metrics,
             status,
+            relay: None,
         }
+    }
+
+    /// The same on one of several nodes.
+    pub(crate) fn with_relay(self, relay: Option<Relay>) -> Self {
+        Self { relay: relay.map(Arc::new), ..self }
     }
 
     /// The number of a new connection, of whichever listener.

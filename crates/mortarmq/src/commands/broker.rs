@@ -22,8 +22,9 @@ pub(crate) struct StatusArgs {
     rows: RowArgs,
 }
 
-/// A node, as it tells of itself.
-#[derive(Clone, Debug, Deserialize)]
+/// A node, as it tells of itself. One of another version may not tell everything.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
 pub(crate) struct Broker {
     /// The node.
     pub(crate) node_id: u16,
@@ -35,7 +36,6 @@ pub(crate) struct Broker {
     role: String,
     leader_id: Option<u16>,
     /// The other nodes of its cluster.
-    #[serde(default)]
     pub(crate) peers: Vec<Peer>,
 }
 

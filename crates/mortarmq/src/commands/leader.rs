@@ -11,7 +11,7 @@ use crate::output::{Cell, RowArgs, Rows, note};
 pub(crate) enum Command {
     /// Show the leading node, its epoch and the state of the quorum; any node of a cluster can be asked
     Get(GetArgs),
-    /// Let another node lead, and wait until it does; the node that leads has to be asked
+    /// Let another node lead, and wait until it does; any node of a cluster can be asked
     Transfer(TransferArgs),
 }
 

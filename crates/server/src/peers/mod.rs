@@ -5,7 +5,7 @@
 //! connects shows first that it knows the secret of the cluster and means this node; every frame is numbered and sealed.
 //! What is lost with a link is said again by whoever needs it.
 //!
-//! Reading order: `entry.rs` (a node's way into its cluster), `handshake.rs` (who connects to whom, and with which keys), `sealed.rs` (frames), `outgoing.rs` and `incoming.rs` (the
+//! Reading order: `entry.rs` (a node's way into its cluster), `handshake.rs` (who connects to whom, and with which keys), `mortarmq_transport::sealed` (frames), `outgoing.rs` and `incoming.rs` (the
 //! links), `assembly.rs` (how the nodes of a new cluster find each other), `card.rs` and `known.rs` (what nodes say of themselves, for
 //! their operators).
 
@@ -15,11 +15,11 @@ mod entry;
 mod handshake;
 mod incoming;
 mod known;
+mod messages;
 mod outgoing;
-mod sealed;
 
 pub use assembly::AssemblyError;
 pub(crate) use entry::{Entry, Promise};
-pub(crate) use handshake::Secret;
+pub(crate) use handshake::{Lane, OwnSide, Secret};
 pub(crate) use known::Known;
-pub(crate) use outgoing::PeerLinks;
+pub(crate) use outgoing::{Dial, DialError, PeerLinks, connect};
