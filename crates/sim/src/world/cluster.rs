@@ -163,7 +163,12 @@ impl World {
         is_away || others.into_iter().all(|node| self.peers.is_cut(leader, node))
     }
 
-    /// Whether a majority without a node is up, undisturbed, and connected.
+    /// A node begins to be brought up by files: until it is, it confirms nothing, so nobody can say how long that may take.
+    pub(super) fn note_fetch(&mut self) {
+        self.cluster.loss = None;
+    }
+
+    /// Whether a majority without a node is up, undisturbed, connected, and not being brought up.
     fn can_go_on_without(&self, lost: usize) -> bool {
         let is_well = |node: &usize| {
             let machine = &self.nodes[*node];
@@ -171,6 +176,7 @@ impl World {
                 && machine.paused_until_us <= self.now_us
                 && machine.slow_sync_us.is_none()
                 && !machine.is_full
+                && machine.fetches_in.is_none()
         };
         let well: Vec<usize> = (0..self.nodes.len()).filter(|node| *node != lost).filter(is_well).collect();
         let is_joined = |a: usize| {

@@ -160,6 +160,7 @@ impl World {
         if matches!(work, CatchUpWork::Begin { .. }) {
             let life = self.nodes[node].life;
             let begun_in = self.nodes[node].fetches_in.replace(life);
+            self.note_fetch();
             if begun_in.is_some_and(|begun_in| begun_in != life) {
                 self.tally.reach("catch-up resumed after a crash");
             }
