@@ -93,7 +93,12 @@ impl Engine {
                 }
             }
             Sent::Resolve { topics } => self.on_topics(&topics, result)?,
-            Sent::Heartbeat { .. } | Sent::Credit { .. } | Sent::Ping => {}
+            Sent::Heartbeat { subscription } => {
+                if let Some(subscription) = self.subscriptions.get_mut(&subscription) {
+                    subscription.heard();
+                }
+            }
+            Sent::Credit { .. } | Sent::Ping => {}
         }
         Ok(())
     }
@@ -138,9 +143,14 @@ impl Engine {
                     subscription.subscribe_failed(error, now, effects);
                 }
             }
-            Sent::Heartbeat { subscription } | Sent::Credit { subscription } => {
+            Sent::Heartbeat { subscription } => {
                 if let Some(subscription) = self.subscriptions.get_mut(&subscription) {
-                    subscription.word_refused(&error, now);
+                    subscription.heartbeat_refused(&error, now, effects);
+                }
+            }
+            Sent::Credit { subscription } => {
+                if let Some(subscription) = self.subscriptions.get_mut(&subscription) {
+                    subscription.word_refused(&error, now, effects);
                 }
             }
             Sent::Leave { subscription } => {

@@ -23,6 +23,7 @@ impl Subscription {
 
     pub(crate) fn subscribed(&mut self, result: &[u8], now: Instant, effects: &mut Effects) {
         self.is_requested = false;
+        self.alive.answered(true);
         match SubscribeOk::decode(result) {
             Ok(ok) => {
                 self.identity = Some(Identity::of(&ok));
@@ -46,10 +47,12 @@ impl Subscription {
 
     pub(crate) fn subscribe_failed(&mut self, error: ServerError, now: Instant, effects: &mut Effects) {
         self.is_requested = false;
+        self.alive.answered(false);
         if self.is_retried(&error, now) {
             return;
         }
-        if self.identity.take().is_some() {
+        if self.identity.is_some() {
+            self.lose_session(effects);
             // The member is lost, and what it held with it. If anything else is wrong, a SUB without it is told so too.
             tracing::warn!(group = %self.settings.group, %error, "the member cannot be resumed; joining anew");
         } else {
@@ -57,10 +60,16 @@ impl Subscription {
         }
     }
 
+    /// A heartbeat was refused.
+    pub(crate) fn heartbeat_refused(&mut self, error: &ServerError, now: Instant, effects: &mut Effects) {
+        self.alive.answered(false);
+        self.word_refused(error, now, effects);
+    }
+
     /// A heartbeat, or that no more is wanted, was refused.
-    pub(crate) fn word_refused(&mut self, error: &ServerError, now: Instant) {
+    pub(crate) fn word_refused(&mut self, error: &ServerError, now: Instant, effects: &mut Effects) {
         if error.known_code() == Some(ErrorCode::UnknownMember) {
-            self.join_again(now);
+            self.join_again(now, effects);
         } else {
             tracing::warn!(group = %self.settings.group, %error, "the broker refuses to hear from this member");
         }
@@ -98,7 +107,7 @@ impl Subscription {
             pull.is_sent = false;
         }
         if error.known_code() == Some(ErrorCode::UnknownMember) {
-            self.join_again(now);
+            self.join_again(now, effects);
         } else if !self.is_retried(&error, now) {
             self.pulled(Err(ClientError::from(Box::new(error))), effects);
         }
@@ -113,26 +122,34 @@ impl Subscription {
                 return items.into_iter().for_each(|item| self.settle_failed(item, error.clone(), now, effects));
             }
         };
-        let mut again = Vec::new();
+        let (mut refused, mut open) = (Vec::new(), Vec::new());
         for (item, code) in items.into_iter().zip(ok.codes) {
-            if let Some(item) = self.item_answered(item, code, ok.position, now, effects) {
-                again.push(item);
-            }
+            let again = if code.error().is_some_and(|code| code.outcome() == Outcome::Unknown) {
+                &mut open
+            } else {
+                &mut refused
+            };
+            again.extend(self.item_answered(item, code, ok.position, now, effects));
         }
-        if again.is_empty() {
+        if refused.is_empty() && open.is_empty() {
             self.succeeded();
         }
-        self.settles.put_back(again.into_iter());
+        self.settles.put_back(refused.into_iter());
+        self.settles.put_back_open(open, effects);
     }
 
     /// The whole SETTLE was refused.
     pub(crate) fn settles_failed(&mut self, error: ServerError, now: Instant, effects: &mut Effects) {
         let items = self.settles.take_in_flight();
-        if error.known_code() == Some(ErrorCode::UnknownMember) {
-            self.settles.put_back(items.into_iter());
-            self.join_again(now);
-        } else if self.is_retried(&error, now) {
-            self.settles.put_back(items.into_iter());
+        let is_member_lost = error.known_code() == Some(ErrorCode::UnknownMember);
+        if is_member_lost || self.is_retried(&error, now) {
+            match error.outcome {
+                Outcome::Refused => self.settles.put_back(items.into_iter()),
+                Outcome::Unknown => self.settles.put_back_open(items, effects),
+            }
+            if is_member_lost {
+                self.join_again(now, effects);
+            }
         } else {
             let error = ClientError::from(Box::new(error));
             items.into_iter().for_each(|item| self.settle_failed(item, error.clone(), now, effects));
@@ -203,8 +220,8 @@ impl Subscription {
     }
 
     /// The broker knows this member no more: the consumer joins anew, after a pause so that it cannot spin.
-    fn join_again(&mut self, now: Instant) {
-        self.identity = None;
+    fn join_again(&mut self, now: Instant, effects: &mut Effects) {
+        self.lose_session(effects);
         if self.member.take().is_some() {
             self.heartbeat_at = None;
             let wait = self.backoff.next_wait();
