@@ -90,13 +90,16 @@ enum Place {
     UsedBlock,
 }
 
-/// What a node does with a file that rotted. Once it is repaired from the others, this is where it is said.
-#[derive(Clone, Copy, PartialEq, Eq)]
+/// What a node does with a file that rotted.
+#[derive(Clone, Copy)]
 enum Then {
     /// It does not start, and names the file.
     Refuses,
     /// It starts, as it reads the file later, and holds or names what it finds.
     Starts,
+    /// It starts and is repaired from the others: its word counts again, and nothing of the damage is left.
+    #[expect(dead_code, reason = "no file is repaired yet; when one is, its line below says so and this one goes")]
+    IsRepaired,
 }
 
 const JOURNAL: Rot = Rot { folder: "journal", ending: ".journal", place: Place::UsedBlock, then: Then::Refuses };
@@ -123,7 +126,7 @@ fn rot(run: &mut Run, rot: &Rot) -> Outcome {
         Place::At(offset) => offset,
         Place::UsedBlock => used_block(&file)? + 100,
     };
-    Disk::flip_bit(&file, offset, bit)?;
+    run.disk(node, "corrupt", |_| Disk::flip_bit(&file, offset, bit))?;
     match rot.then {
         Then::Refuses => {
             run.start(node)?;
@@ -134,6 +137,15 @@ fn rot(run: &mut Run, rot: &Rot) -> Outcome {
         Then::Starts => {
             run.back(node)?;
             run.has_damage(node);
+        }
+        Then::IsRepaired => {
+            run.back(node)?;
+            run.goes_on()?;
+            let third = run.cast()?.followers.into_iter().find(|third| *third != node);
+            let third = third.ok_or_else(|| broken("of two followers one is not this one"))?;
+            run.kill(third)?;
+            run.goes_on()?;
+            run.back(third)?;
         }
     }
     run.goes_on()
