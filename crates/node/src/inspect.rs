@@ -1,5 +1,6 @@
 //! Looking at a node from outside: gauges for metrics, and its invariants.
 
+use mortarmq_replica::Promise;
 use mortarmq_shard::{DefaultKey, Shard};
 use mortarmq_types::ConnectionId;
 
@@ -69,6 +70,12 @@ impl Node {
     #[must_use]
     pub fn shard(&self) -> &Shard {
         &self.shard
+    }
+
+    /// Whether it still keeps what it promised to another node.
+    #[must_use]
+    pub fn keeps(&self, promise: Promise) -> bool {
+        self.replica.keeps(promise)
     }
 
     /// Asserts every numbered invariant of the node's parts.

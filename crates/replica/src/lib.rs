@@ -24,6 +24,7 @@ pub mod config;
 pub mod entry;
 pub mod output;
 pub mod peer_message;
+pub mod promise;
 pub mod recovery;
 pub mod replica;
 
@@ -32,5 +33,6 @@ pub use config::{ConfigError, Limits, ReplicaConfig};
 pub use entry::{Entry, EntryKind, HardState};
 pub use output::Output;
 pub use peer_message::{PeerBytesError, PeerMessage, RefusedMessage};
+pub use promise::Promise;
 pub use recovery::{Recovery, RecoveryError};
 pub use replica::{Follower, HandOverError, NotLeader, ProposeError, Proposed, Replica};

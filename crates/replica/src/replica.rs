@@ -319,6 +319,13 @@ impl Replica {
         self.present_office().leader
     }
 
+    /// What it never forgets besides its entries, durable or not.
+    #[must_use]
+    pub fn hard_state(&self) -> HardState {
+        let state = self.raw.raft.hard_state();
+        HardState { term: state.term, vote: state.vote, commit: state.commit }
+    }
+
     /// The last log index, durable or not.
     #[must_use]
     pub fn last_log_index(&self) -> u64 {

@@ -6,6 +6,8 @@
 //!
 //! A place is `path#text` below `crates/`: the file has that text. A test is `path#name`: the file has a function of that name
 //! that is a test; or `path#"row"`, a row of a table of cases.
+//!
+//! docs/failures-of-others.md names tests in the same way, and planted bugs by the schedule that notices them.
 
 use std::io;
 
@@ -15,6 +17,8 @@ use crate::{Finding, Workspace};
 const STATED: &str = "docs/reference/wire.md";
 /// The page with the evidence.
 const EVIDENCE: &str = "docs/reference/wire-evidence.md";
+/// The page on what happened elsewhere.
+const FAILURES: &str = "docs/failures-of-others.md";
 /// Why a statement may have no evidence.
 const EXCUSES: &[&str] =
     &["exclusive groups", "transactions", "several nodes", "the HTTP queue API", "never sent", "a definition"];
@@ -61,6 +65,32 @@ pub fn check(workspace: &Workspace) -> io::Result<Vec<Finding>> {
         }
         row.places.iter().filter_map(|place| missing_place(workspace, place)).for_each(&mut find);
         row.tests.iter().filter_map(|test| missing_test(workspace, test)).for_each(&mut find);
+    }
+    Ok(findings)
+}
+
+/// Checks that each row of the page on the failures of others names a test or a planted bug, and that all of these exist.
+///
+/// # Errors
+/// When the page cannot be read.
+pub fn check_failures(workspace: &Workspace) -> io::Result<Vec<Finding>> {
+    let page = workspace.read(FAILURES)?;
+    let mut findings = Vec::new();
+    let rows = page.lines().enumerate().filter(|(_, line)| line.starts_with("| ") && !line.starts_with("| elsewhere"));
+    for (index, line) in rows {
+        let mut find = |text: String| findings.push(Finding::at(FAILURES, index + 1, text));
+        let shown_by = line.trim_matches('|').rsplit('|').next().unwrap_or_default();
+        let names: Vec<&str> = shown_by.split('`').skip(1).step_by(2).collect();
+        if names.is_empty() {
+            find("a failure of others needs a test or a planted bug here".to_owned());
+        }
+        for name in names {
+            if name.contains('#') {
+                missing_test(workspace, name).into_iter().for_each(&mut find);
+            } else if workspace.read(&format!("crates/sim/schedules/{name}.sim")).is_err() {
+                find(format!("{name} is no planted bug with a schedule in crates/sim/schedules"));
+            }
+        }
     }
     Ok(findings)
 }

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use mortarmq_workspace_tests::evidence::{check, never_sent, statements};
+use mortarmq_workspace_tests::evidence::{check, check_failures, never_sent, statements};
 use mortarmq_workspace_tests::{Workspace, report, source};
 
 #[test]
@@ -12,6 +12,13 @@ fn every_statement_of_the_protocol_has_a_place_and_a_test() {
     assert!(findings.is_empty(), "\n{}", report(findings));
     let page = workspace.read("docs/reference/wire.md").expect("it is there");
     assert!(statements(&page).len() > 200, "{}", statements(&page).len());
+}
+
+#[test]
+fn every_failure_of_others_is_stopped_by_something_that_exists() {
+    let workspace = Workspace::here();
+    let findings = check_failures(&workspace).expect("the page of this repository is readable");
+    assert!(findings.is_empty(), "\n{}", report(findings));
 }
 
 #[test]

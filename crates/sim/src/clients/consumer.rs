@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use mortarmq_history::Outcome;
 use mortarmq_node::{Answer, ErrorCode, Reply, Request, Subscribe};
-use mortarmq_shard::StartPolicy;
+use mortarmq_shard::{Setting, StartPolicy};
 use mortarmq_types::{ConnectionId, MemberId, Partition, Seq, TopicIncarnation};
 
 use crate::random::Random;
@@ -423,10 +423,16 @@ impl World {
     }
 
     fn heartbeat_us(&self, number: usize) -> u64 {
+        self.session_ms(number) * 1000 / 3
+    }
+
+    /// How long its node waits for a word of it. The group of dead letters keeps what groups have from the start.
+    fn session_ms(&self, number: usize) -> u64 {
         let consumer = &self.consumers[number];
-        let session_ms =
-            consumer.group.map_or(10_000, |group| self.topics.get(consumer.topic).groups[group].session_ms);
-        session_ms * 1000 / 3
+        consumer.group.map_or_else(
+            || Setting::SessionMs.default_value(),
+            |group| self.topics.get(consumer.topic).groups[group].session_ms,
+        )
     }
 
     fn pull(&mut self, number: usize) {

@@ -50,6 +50,11 @@ impl World {
         (0..self.nodes.len()).filter_map(leads).max().map(|(_, node)| node)
     }
 
+    /// The node that led the latest epoch of which any is known.
+    pub(super) fn last_leader(&self) -> Option<usize> {
+        self.cluster.leaders.values().next_back().copied()
+    }
+
     /// The node whose word counts: the leader; of one node, that one, if it is up.
     pub(crate) fn main_node(&self) -> Option<&Node> {
         let node = if self.has_peers() { self.leader()? } else { 0 };
@@ -175,13 +180,17 @@ impl World {
         well.iter().filter(|node| is_joined(**node)).count() > self.nodes.len() / 2
     }
 
-    /// A publish was confirmed: if a leader had been lost, another does its work now.
+    /// A publish was confirmed: if a leader had been lost, another does its work now. Links that carry what they are given
+    /// leave it two seconds for that.
     pub(crate) fn note_confirmed(&mut self, position: Position) {
         if let Some(loss) = self.cluster.loss.take_if(|loss| position.epoch > loss.epoch) {
             let took_ms = (self.now_us - loss.since_us) / 1000;
             let is_lossy = self.settings.peer_lost_permille > LOST_SELDOM_PERMILLE;
             let all = if is_lossy { &mut self.tally.lossy_failovers_ms } else { &mut self.tally.failovers_ms };
             all.push(took_ms);
+            if !is_lossy && took_ms > FAILOVER_LIMIT_MS {
+                self.fail(format!("P12: {took_ms} ms from the loss of a leader to the next confirmed publish"));
+            }
         }
     }
 
@@ -250,6 +259,8 @@ fn digest(node: &Node) -> u64 {
 
 /// Links that lose no more than that carry what they are given.
 const LOST_SELDOM_PERMILLE: u64 = 10;
+/// How long a failover may take.
+const FAILOVER_LIMIT_MS: u64 = 2000;
 /// How often clients look whether they were answered.
 pub(super) const PATIENCE_US: u64 = 200_000;
 /// After so many looks in vain they go.

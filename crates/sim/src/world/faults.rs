@@ -316,6 +316,7 @@ impl World {
             scrub: Scrub::new(Arc::new(self.nodes[node].disk.clone()), PathBuf::from(DATA_DIR)),
         };
         self.nodes[node].process = Some(process);
+        self.look_at_promises(node);
         let down_us = self.nodes[node].down_since_us.take().map_or(0, |since_us| self.now_us - since_us);
         self.nodes[node].down_us += down_us;
         self.rot_let_it_start(node);

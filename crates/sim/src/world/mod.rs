@@ -12,6 +12,7 @@ mod faults;
 mod link;
 mod net;
 mod node;
+mod promises;
 mod rot;
 mod run;
 mod samples;

@@ -77,6 +77,11 @@ impl World {
         if matches!(word, PeerWord::Forward(_)) {
             self.tally.reach("a request was forwarded");
         }
+        if let PeerWord::Log(message) = word
+            && let Some(promise) = message.promise()
+        {
+            self.note_promise(from, promise);
+        }
         let mut bytes = BytesMut::new();
         word.encode(ShardId::ZERO, &mut bytes);
         self.carry(from, to, &bytes.freeze());

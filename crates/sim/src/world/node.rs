@@ -11,6 +11,7 @@ use mortarmq_storage::{CheckpointMeta, JournalBatch, MemoryDisk, Scrub, SegmentR
 use mortarmq_types::{CommitIndex, MonotonicTime, Position, WallTime};
 
 use super::event::Input;
+use super::promises::Promises;
 use super::rot::Damage;
 use crate::plan::{Fault, FaultKind, Site};
 
@@ -41,6 +42,8 @@ pub(crate) struct Machine {
     pub(crate) told: Position,
     /// The highest commit index of them, whatever the epoch.
     pub(crate) told_commit: CommitIndex,
+    /// What it promised to the others.
+    pub(crate) promises: Promises,
     /// Whether nothing fails any more.
     pub(crate) is_healed: bool,
     /// The life in which a snapshot was begun that is not installed yet.

@@ -9,6 +9,7 @@ use mortarmq_types::{CommitIndex, ConnectionId, Position};
 use super::cluster::{Cluster, PATIENCE_US};
 use super::event::{Client, Event, ToClient};
 use super::net::Net;
+use super::promises::Promises;
 use super::{Machine, MachineClock, Samples, World};
 use crate::clients::consumer::Consumer;
 use crate::clients::operator::Operator;
@@ -118,6 +119,7 @@ impl World {
         if self.failure.is_none() {
             (0..self.nodes.len()).for_each(|node| self.check_all(node));
         }
+        self.record_silent_members();
         let unreached = self.nodes.iter().flat_map(|machine| machine.faults.clone()).collect();
         let Self { mut histories, failure, trace, tally, now_us, topics, .. } = self;
         histories.close(&topics, now_us);
@@ -129,7 +131,9 @@ impl World {
             Event::Deed(deed) => self.deed(deed),
             Event::Fault { node, kind } => {
                 let leader = self.leader();
-                self.strike(node.or(leader).unwrap_or(0), kind);
+                // Where nobody leads just now, whoever did last.
+                let struck = node.or(leader).or_else(|| self.last_leader()).unwrap_or(0);
+                self.strike(struck, kind);
                 self.note_losses(leader);
             }
             Event::Heal { node, what } => self.heal(node, what),
@@ -344,6 +348,7 @@ fn machine(number: u64, plan: &Plan, chance: &mut Random) -> Machine {
         troubled_until_us: 0,
         told: Position::default(),
         told_commit: CommitIndex::ZERO,
+        promises: Promises::default(),
         is_healed: false,
         fetches_in: None,
         is_full: false,

@@ -98,15 +98,31 @@ impl World {
     /// A session that is over has lasted its time since the node last answered its member, unless its topic is gone.
     pub(super) fn expect_over(&mut self, number: usize) {
         let consumer = &self.consumers[number];
-        let (Some(group), Some(member)) = (consumer.group, consumer.member) else { return };
+        let (Some(_), Some(member)) = (consumer.group, consumer.member) else { return };
         let topic = self.topics.get(consumer.topic);
         let may_be_over = self.topics.incarnation(member.topic).is_none_or(|known| known.may_end);
         if topic.current != Some(member.topic) || may_be_over {
             return;
         }
-        let end_ns = consumer.heard_ns + topic.groups[group].session_ms * 1_000_000;
+        let end_ns = self.session_end_ns(number);
         if let Some(early_ns) = end_ns.checked_sub(self.now_ns()).filter(|early_ns| *early_ns > 0) {
             self.fail(format!("P7: the session of consumer {number} is over {} us too early", early_ns / 1000));
+        }
+    }
+
+    /// Until when a member's session lasts at least: its time since the node last answered it.
+    pub(super) fn session_end_ns(&self, number: usize) -> u64 {
+        self.consumers[number].heard_ns + self.session_ms(number) * 1_000_000
+    }
+
+    /// A member that is silent to the end of the life is never told that its session is over, and another may have been given
+    /// what it held: so the history says it, from the moment on at which the session has lasted its time.
+    pub(crate) fn record_silent_members(&mut self) {
+        for number in 0..self.consumers.len() {
+            let end_ns = self.session_end_ns(number);
+            if end_ns <= self.now_ns() {
+                self.record_left(number, end_ns, None);
+            }
         }
     }
 }

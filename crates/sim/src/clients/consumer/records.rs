@@ -83,8 +83,10 @@ impl World {
         self.histories.record(incarnation, &record);
     }
 
+    /// A member leaves, dies, or is heard of no more: then its session may have been over before, once it had lasted its time.
     pub(super) fn record_left(&mut self, number: usize, call: u64, position: Option<mortarmq_types::Position>) {
         let Some(member) = self.consumers[number].member else { return };
+        let call = if position.is_none() { call.min(self.session_end_ns(number)) } else { call };
         self.record_left_of(number, member.topic, call, position);
     }
 
