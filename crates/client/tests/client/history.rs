@@ -236,3 +236,28 @@ async fn a_session_that_was_lost_is_a_leave_since_it_was_last_known() {
     assert!((before..joined).contains(&number(lost, "call")), "it may have ended as soon as it had begun: {lost}");
     assert_eq!(fields(left, ["outcome", "client"]), [&Value::from("ok"), &lost["client"]]);
 }
+
+#[tokio::test]
+async fn a_consumer_that_leaves_while_its_pull_waits_has_left() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let file = folder.path().join("history.jsonl");
+    let fake = Fake::start(&["orders"]).await;
+    fake.state().parks_pulls = true;
+    let (client, recorder) = recorded(&fake, &file).await;
+    let options = ConsumerOptions { credit_messages: Some(0), ..ConsumerOptions::default() };
+    let consumer = client.consumer("orders", "billing", options).await.unwrap();
+    {
+        let mut pull = std::pin::pin!(consumer.pull(PullOptions::default()));
+        tokio::select! {
+            _ = &mut pull => panic!("there is nothing"),
+            () = fake.until("the pull waits", |state| state.has_parked()) => {}
+        }
+    }
+    // The pull is told first that there is no such member.
+    soon("the end", consumer.close()).await.unwrap();
+    soon("the end", client.close()).await;
+    let records = records(&file, recorder);
+    let leaves: Vec<&Value> = records.iter().filter(|record| record["kind"] == "leave").collect();
+    let [left] = leaves[..] else { panic!("{records:?}") };
+    assert_eq!(left["outcome"], "ok", "{left}");
+}

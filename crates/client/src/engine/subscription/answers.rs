@@ -221,6 +221,10 @@ impl Subscription {
 
     /// The broker knows this member no more: the consumer joins anew, after a pause so that it cannot spin.
     fn join_again(&mut self, now: Instant, effects: &mut Effects) {
+        if self.closing.as_ref().is_some_and(|closing| closing.is_leave_sent) {
+            // It has gone because it asked to: a pull that waits is told so before the leave is answered, which comes.
+            return;
+        }
         self.lose_session(effects);
         if self.member.take().is_some() {
             self.heartbeat_at = None;
@@ -229,9 +233,6 @@ impl Subscription {
         }
         if let Some(pull) = &mut self.pull {
             pull.is_sent = false;
-        }
-        if let Some(closing) = &mut self.closing {
-            closing.is_leave_sent = false;
         }
     }
 
