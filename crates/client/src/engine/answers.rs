@@ -145,12 +145,12 @@ impl Engine {
             }
             Sent::Heartbeat { subscription } => {
                 if let Some(subscription) = self.subscriptions.get_mut(&subscription) {
-                    subscription.heartbeat_refused(&error, now, effects);
+                    subscription.heartbeat_refused(&error, now);
                 }
             }
             Sent::Credit { subscription } => {
                 if let Some(subscription) = self.subscriptions.get_mut(&subscription) {
-                    subscription.word_refused(&error, now, effects);
+                    subscription.word_refused(&error, now);
                 }
             }
             Sent::Leave { subscription } => {

@@ -61,15 +61,15 @@ impl Subscription {
     }
 
     /// A heartbeat was refused.
-    pub(crate) fn heartbeat_refused(&mut self, error: &ServerError, now: Instant, effects: &mut Effects) {
+    pub(crate) fn heartbeat_refused(&mut self, error: &ServerError, now: Instant) {
         self.alive.answered(false);
-        self.word_refused(error, now, effects);
+        self.word_refused(error, now);
     }
 
     /// A heartbeat, or that no more is wanted, was refused.
-    pub(crate) fn word_refused(&mut self, error: &ServerError, now: Instant, effects: &mut Effects) {
+    pub(crate) fn word_refused(&mut self, error: &ServerError, now: Instant) {
         if error.known_code() == Some(ErrorCode::UnknownMember) {
-            self.join_again(now, effects);
+            self.join_again(now);
         } else {
             tracing::warn!(group = %self.settings.group, %error, "the broker refuses to hear from this member");
         }
@@ -107,7 +107,7 @@ impl Subscription {
             pull.is_sent = false;
         }
         if error.known_code() == Some(ErrorCode::UnknownMember) {
-            self.join_again(now, effects);
+            self.join_again(now);
         } else if !self.is_retried(&error, now) {
             self.pulled(Err(ClientError::from(Box::new(error))), effects);
         }
@@ -148,7 +148,7 @@ impl Subscription {
                 Outcome::Unknown => self.settles.put_back_open(items, effects),
             }
             if is_member_lost {
-                self.join_again(now, effects);
+                self.join_again(now);
             }
         } else {
             let error = ClientError::from(Box::new(error));
@@ -219,13 +219,13 @@ impl Subscription {
         self.answer(item, None, Err(error.into()), effects);
     }
 
-    /// The broker knows this member no more: the consumer joins anew, after a pause so that it cannot spin.
-    fn join_again(&mut self, now: Instant, effects: &mut Effects) {
+    /// The broker knows this subscription no more, which ends with the connection or with the office of the node that gave it. The
+    /// member may live on: the consumer resumes it, after a pause so that it cannot spin, and joins anew if that is refused.
+    fn join_again(&mut self, now: Instant) {
         if self.closing.as_ref().is_some_and(|closing| closing.is_leave_sent) {
             // It has gone because it asked to: a pull that waits is told so before the leave is answered, which comes.
             return;
         }
-        self.lose_session(effects);
         if self.member.take().is_some() {
             self.heartbeat_at = None;
             let wait = self.backoff.next_wait();
