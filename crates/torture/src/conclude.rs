@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use mortarmq_check::{AsText, Options, Verdict, check};
-use mortarmq_history::{Limits, Reader};
+use mortarmq_history::{Limits, Operate, OperateKind, Reader, Record};
 
 use crate::cluster::Cluster;
 use crate::failure::{Failure, Outcome, ensure};
@@ -95,10 +95,71 @@ pub(crate) fn judge(history: &Path) -> Outcome {
     std::fs::write(&aside, AsText(&report).to_string()).map_err(crate::failure::machine("cannot write the report"))?;
     ensure(report.verdict == Verdict::Ok && report.read.publishes > 0, || {
         format!("the checker says {}: {} ({})", report.verdict.word(), report.reason, aside.display())
+    })?;
+    let lost = lost_sessions(open().map_err(|error| Failure::History(error.to_string()))?)?;
+    ensure(lost.is_empty(), || {
+        format!("P7: consumers that were never silent for so long lost their sessions: {lost:?}")
     })
+}
+
+/// Consumers that lost a session which outlives every failover, and every silence of a client that lives. The checker takes their
+/// word for it, as it knows nothing of who is alive.
+fn lost_sessions(mut reader: Reader) -> Outcome<Vec<String>> {
+    let mut lost = Vec::new();
+    while let Some(line) = reader.next_line().map_err(|error| Failure::History(error.to_string()))? {
+        if let Ok(Record::Operate(Operate { client: Some(client), kind: OperateKind::Leave, ret: None, .. })) =
+            line.content
+            && client.starts_with(Load::LASTING)
+        {
+            lost.push(client.into_owned());
+        }
+    }
+    Ok(lost)
 }
 
 /// What a damage that is gone may mean.
 const NOT_FOUND: &str = "`verify` does not see it, or the node mended it, and then the scenario has to ask for that";
 /// Longer than leases, sessions and every backoff together, on a machine that is busy.
 const DRAIN_LIMIT: std::time::Duration = std::time::Duration::from_secs(90);
+
+#[cfg(test)]
+mod tests {
+    use super::judge;
+
+    /// A history of one message that was published and acked, and what else is said.
+    fn judged(more: &str) -> Result<(), String> {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let history = folder.path().join("history.jsonl");
+        let whole = r#"{"op":"run","v":1,"paths":[{"path":"orders/billing","topic":"orders","lease_ms":2000}]}
+{"op":"publish","topic":"orders","msg":"a","call":1,"ret":2,"outcome":"ok","commit":1,"epoch":1}
+{"op":"deliver","client":"billing-1","path":"orders/billing","msg":"a","call":1,"ret":3,"delivery_id":1,"attempt":1,"cause":"first","commit":2,"epoch":1}
+{"op":"ack","client":"billing-1","path":"orders/billing","msg":"a","delivery_id":1,"call":4,"ret":5,"outcome":"ok","commit":3,"epoch":1}
+{"op":"end","at":100,"drained":true}
+"#;
+        std::fs::write(&history, format!("{whole}{more}")).expect("there is room");
+        judge(&history).map_err(|failure| failure.to_string())
+    }
+
+    #[test]
+    fn a_whole_history_is_ok_and_what_is_missing_or_comes_again_is_not() {
+        assert_eq!(judged(""), Ok(()));
+        let lost =
+            r#"{"op":"publish","topic":"orders","msg":"b","call":1,"ret":2,"outcome":"ok","commit":4,"epoch":1}"#;
+        assert!(judged(&format!("{lost}\n")).is_err_and(|why| why.contains("found: loss")));
+        // A fault excuses nothing.
+        let again = r#"{"op":"fault","kind":"kill","node":0,"call":6,"ret":7}
+{"op":"deliver","client":"billing-1","path":"orders/billing","msg":"a","call":1,"ret":9,"delivery_id":2,"attempt":2,"cause":"lease_expired","prev":1,"commit":5,"epoch":1}"#;
+        assert!(judged(&format!("{again}\n")).is_err_and(|why| why.contains("redelivered-after-ack")));
+    }
+
+    #[test]
+    fn p7_a_session_that_outlives_every_failover_may_not_be_lost() {
+        let leave = |client: &str, end: &str| {
+            let head = r#"{"op":"operate","kind":"leave","path":"orders/billing","call":6"#;
+            judged(&format!("{head},\"client\":\"{client}\",{end}}}\n"))
+        };
+        assert!(leave("billing-1", r#""outcome":"unknown""#).is_err_and(|why| why.contains("P7")));
+        assert_eq!(leave("mortal-1", r#""outcome":"unknown""#), Ok(()), "it died");
+        assert_eq!(leave("billing-1", r#""outcome":"ok","ret":7"#), Ok(()), "it left");
+    }
+}

@@ -43,6 +43,9 @@ pub(crate) struct Load {
 }
 
 impl Load {
+    /// How the names begin of consumers whose sessions outlive every failover, and who live as long as the load.
+    pub(crate) const LASTING: &'static str = site::BILLING;
+
     /// Makes topic and groups, begins the history and starts everybody. `told` asks the leader what a group promises.
     pub(crate) fn start(
         name: &str,

@@ -64,6 +64,13 @@ pub(super) const ALL: &[Scenario] = &[
         steps: staged_acknowledged,
         ..POWER
     },
+    Scenario {
+        name: "power-staged-leader",
+        what: "as above, with the leader in the place of the follower, and its disk slow, so that much of it is not synced",
+        holds: "it counted itself only for what it had synced (P1, failure rule 1)",
+        steps: staged_leader,
+        ..POWER
+    },
 ];
 
 fn power_one(run: &mut Run) -> Outcome {
@@ -146,4 +153,23 @@ fn staged_acknowledged(run: &mut Run) -> Outcome {
         run.goes_on()?;
     }
     Ok(())
+}
+
+fn staged_leader(run: &mut Run) -> Outcome {
+    for _ in 0..2 {
+        let cast = run.cast()?;
+        let [confirming, sleeping] = cast.followers;
+        run.pause(sleeping)?;
+        run.disk(cast.leader, "slow_disk", |disk| disk.set_sync_delay(Duration::from_millis(200)))?;
+        run.goes_on()?;
+        run.lose_power(&[cast.leader])?;
+        run.mend_disk(cast.leader, |disk| disk.set_sync_delay(Duration::ZERO))?;
+        run.pause(confirming)?;
+        run.resume(sleeping)?;
+        run.back(cast.leader)?;
+        run.goes_on()?;
+        run.resume(confirming)?;
+        run.goes_on()?;
+    }
+    run.has_lost_something()
 }
