@@ -115,8 +115,12 @@ async fn treat(site: Site, delivery: Delivery, style: Style, mut chance: Chance)
             tokio::time::sleep(chance.ms(5, 100)).await;
             ack(&site, &delivery).await;
         }
-        // Forgotten: its lease runs out.
-        16 => drop(delivery),
+        // Forgotten: its lease runs out. It is not dropped, for what a consumer does not name at a resume the broker may give
+        // back at once, and a history cannot tell that it was not named.
+        16 if !style.is_renewing => {
+            let _ = tokio::time::timeout(FORGOTTEN, site.reached(Phase::Calm)).await;
+            ack(&site, &delivery).await;
+        }
         // Held for longer than a lease: one that is renewed stays this consumer's, also over the end of a leader.
         17 if style.is_renewing => {
             tokio::time::sleep(Duration::from_millis(LEASE_MS) + chance.ms(100, 600)).await;
@@ -162,5 +166,7 @@ pub(crate) async fn live(
     Some((held, consumer, client))
 }
 
+/// Longer than a lease and most outages together, which no lease counts.
+const FORGOTTEN: Duration = Duration::from_secs(8);
 /// Few, so that what a consumer holds when it dies is few.
 const PUSH_CREDIT: u16 = 64;
