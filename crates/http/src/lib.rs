@@ -21,5 +21,5 @@ mod routes;
 
 pub use access::{Access, Action, Grant, Rights, Token};
 pub use handle::{BrokerStatus, NodeHandle, Readiness};
-pub use refusal::status;
+pub use refusal::{refused, status};
 pub use router::router;

@@ -25,6 +25,12 @@ struct Body<'a> {
     stale: Option<bool>,
 }
 
+/// The answer to a request that is refused before any route takes it.
+#[must_use]
+pub fn refused(failure: Failure) -> Response {
+    Refusal::from(failure).into_response()
+}
+
 /// Longer texts are cut.
 const MESSAGE_BYTES_MAX: usize = 2 * 1024;
 

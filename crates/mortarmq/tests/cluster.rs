@@ -8,7 +8,7 @@ use std::net::{TcpListener, TcpStream};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use mortarmq_client::{Client, ClientOptions, ConsumerOptions, Message, ProducerOptions, ReconnectOptions};
+use mortarmq_client::{Client, ClientOptions, Consumer, ConsumerOptions, Message, ProducerOptions, ReconnectOptions};
 use support::{Broker, wait_for};
 use tempfile::TempDir;
 
@@ -82,7 +82,12 @@ impl Cluster {
     }
 
     async fn client(&self) -> Client {
-        let servers: Vec<&str> = self.nodes.iter().map(|node| node.client_addr.as_str()).collect();
+        self.client_of(&[0, 1, 2]).await
+    }
+
+    /// A client that knows these nodes only.
+    async fn client_of(&self, nodes: &[usize]) -> Client {
+        let servers: Vec<&str> = nodes.iter().map(|node| self.nodes[*node].client_addr.as_str()).collect();
         let reconnect = ReconnectOptions { initial_ms: 10, max_ms: 50, give_up_after: Some(LONG) };
         let options = ClientOptions { reconnect, ..ClientOptions::to(&servers.join(",")) };
         Client::connect(options).await.expect("a node is up")
@@ -215,6 +220,55 @@ async fn p10_strangers_change_nothing_and_a_node_with_another_secret_stays_out()
     cluster.nodes[third].kill();
     publish(&client, 20, 10).await;
     client.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn p12_a_client_and_an_operator_of_one_node_are_served_whoever_leads() {
+    let mut cluster = Cluster::start();
+    let leader = cluster.leader();
+    let [asked, third] = others(leader)[..] else { unreachable!("of three nodes two do not lead") };
+    let client = cluster.client_of(&[asked]).await;
+    // Handles in an order of their own, and one that is given before the leader is asked.
+    for topic in ["payments", "orders", "refunds"] {
+        client.declare_topic(topic, Default::default()).await.expect("a majority is up");
+    }
+    let mut consumer =
+        client.consumer("orders", "billing", ConsumerOptions::default()).await.expect("the topic exists");
+    publish(&client, 0, 50).await;
+    let mut seen = take(&mut consumer, 50).await;
+    // The books are the leader's, wherever they are asked for; what a node says of itself is its own.
+    let books = cluster.nodes[asked].rows(&["balance"]);
+    assert!(books.contains("orders\tbilling\t50\t50\t0\t0\t0\t0"), "{books}");
+    assert_eq!(books, cluster.nodes[leader].rows(&["balance"]));
+    assert!(cluster.nodes[asked].rows(&["broker", "status"]).starts_with(&format!("{asked}\t")));
+    cluster.nodes[asked].rows(&["groups", "seek", "orders/billing", "--to", "earliest"]);
+    seen.extend(take(&mut consumer, 50).await);
+    // Another one leads: the same node serves on.
+    cluster.nodes[leader].kill();
+    publish(&client, 50, 50).await;
+    seen.extend(take(&mut consumer, 50).await);
+    seen.sort_unstable();
+    let twice_then_once = (0..50).flat_map(|number| [number; 2]).chain(50..100);
+    assert_eq!(
+        seen,
+        twice_then_once.collect::<Vec<u64>>(),
+        "the seek brought the first ones back, nothing else came twice"
+    );
+    assert!([asked, third].contains(&cluster.leader_among(&[asked, third])));
+    consumer.close().await.expect("a majority is up");
+    client.close().await;
+}
+
+/// Takes and acks so many.
+async fn take(consumer: &mut Consumer, count: u64) -> Vec<u64> {
+    let mut seen = Vec::new();
+    for _ in 0..count {
+        let delivery =
+            tokio::time::timeout(LONG, consumer.next()).await.expect("in time").expect("goes on").expect("sound");
+        seen.push(String::from_utf8(delivery.value.to_vec()).expect("a number").parse().expect("a number"));
+        delivery.ack().await.expect("its lease is live");
+    }
+    seen
 }
 
 /// So much is more than a leader has of the log in memory.

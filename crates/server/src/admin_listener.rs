@@ -158,6 +158,16 @@ impl AdminStream {
         Self { stream, is_told: false, patience, phase, is_patient, alarm, _place: place }
     }
 
+    /// The same for a stream that another node carries here.
+    pub(crate) fn carried(stream: Stream, place: OwnedSemaphorePermit) -> Self {
+        Self::new(stream, Patience::DEFAULT, place)
+    }
+
+    /// Whether it may take its time is for whoever answers to say.
+    pub(crate) fn patience(&self) -> Patient {
+        self.is_patient.clone()
+    }
+
     fn enter(&mut self, phase: Phase, patience: Duration) {
         self.phase = phase;
         self.alarm.as_mut().reset(Instant::now() + patience);

@@ -34,6 +34,7 @@ mod peers;
 mod random;
 mod read_pool;
 mod recover;
+mod relay;
 mod room;
 mod scrub_thread;
 mod segment_thread;

@@ -9,15 +9,63 @@ use mortarmq_node::ErrorCode;
 use mortarmq_transport::{Acceptor, Stream};
 use mortarmq_wire::ops::ErrorAnswer;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Semaphore, mpsc, watch};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
 
 use crate::connection::line::Line;
 use crate::connection::session::Identity;
-use crate::connection::{intake::NO_OP, serve};
+use crate::connection::{intake::NO_OP, linger, serve};
 use crate::shared::Shared;
 use crate::threads::AbortOnPanic;
 use crate::turn_away::TurnAway;
 use crate::web_socket::{Origins, no_place};
+
+/// What serves a client, whichever way it came.
+#[derive(Clone)]
+pub(crate) struct ClientDoor {
+    identity: Identity,
+    shared: Arc<Shared>,
+    max_connections: u32,
+    stopping: watch::Receiver<bool>,
+    /// Held by each connection: when nobody holds it any more, all connections are closed.
+    alive: mpsc::WeakSender<()>,
+    /// The places of those that come from other nodes.
+    carried_places: Arc<Semaphore>,
+}
+
+impl ClientDoor {
+    pub(crate) fn new(
+        identity: Identity,
+        shared: Arc<Shared>,
+        max_connections: u32,
+        stopping: watch::Receiver<bool>,
+        alive: &mpsc::Sender<()>,
+    ) -> Self {
+        let alive = alive.downgrade();
+        let carried_places = Arc::new(Semaphore::new(max_connections as usize));
+        Self { identity, shared, max_connections, stopping, alive, carried_places }
+    }
+
+    /// Serves a connection that has a place, until it ends.
+    async fn serve(self, line: Line, identity: Identity, place: OwnedSemaphorePermit) {
+        // Once the listener has ended, whoever comes has come too late.
+        let Some(alive) = self.alive.upgrade() else { return };
+        let id = self.shared.next_connection();
+        serve(line, id, identity, self.shared, self.stopping).await;
+        drop((place, alive));
+    }
+
+    /// Serves a client that came to another node.
+    pub(crate) async fn serve_relayed(&self, mut stream: Stream) {
+        let Ok(place) = Arc::clone(&self.carried_places).try_acquire_owned() else {
+            self.shared.metrics.count_connection_refused();
+            // What it does not take, nobody reads.
+            let _ = stream.try_write(&refusal(self.max_connections, false));
+            return linger(stream.finish()).await;
+        };
+        let identity = Identity { is_carried: true, ..self.identity.clone() };
+        self.clone().serve(Line::plain(stream), identity, place).await;
+    }
+}
 
 /// What the client listener needs.
 pub(crate) struct ClientListener {
@@ -26,11 +74,7 @@ pub(crate) struct ClientListener {
     pub(crate) acceptor: Option<Acceptor>,
     /// With it frames travel in the messages of WebSockets, opened by pages of these origins.
     pub(crate) origins: Option<Arc<Origins>>,
-    pub(crate) identity: Identity,
-    pub(crate) shared: Arc<Shared>,
-    pub(crate) max_connections: u32,
-    pub(crate) stopping: watch::Receiver<bool>,
-    /// Cloned by each connection: when all clones are gone, all connections are closed.
+    pub(crate) door: ClientDoor,
     pub(crate) alive: mpsc::Sender<()>,
 }
 
@@ -41,10 +85,7 @@ impl ClientListener {
             listener,
             acceptor: self.acceptor.clone(),
             origins: Some(Arc::new(origins.clone())),
-            identity: self.identity.clone(),
-            shared: Arc::clone(&self.shared),
-            max_connections: self.max_connections,
-            stopping: self.stopping.clone(),
+            door: self.door.clone(),
             alive: self.alive.clone(),
         }
     }
@@ -52,12 +93,13 @@ impl ClientListener {
     /// Accepts until a stop is asked for.
     pub(crate) async fn run(mut self) {
         let _guard = AbortOnPanic;
-        let places = Arc::new(Semaphore::new(self.max_connections as usize));
-        let turn_away = TurnAway::new(refusal(self.max_connections, self.origins.is_some()));
+        let most = self.door.max_connections;
+        let places = Arc::new(Semaphore::new(most as usize));
+        let turn_away = TurnAway::new(refusal(most, self.origins.is_some()));
         loop {
             let accepted = tokio::select! {
                 accepted = self.listener.accept() => accepted,
-                _ = async { self.stopping.wait_for(|is_stopping| *is_stopping).await.is_ok() } => return,
+                _ = async { self.door.stopping.wait_for(|is_stopping| *is_stopping).await.is_ok() } => return,
             };
             let stream = match accepted {
                 Ok((stream, _)) => stream,
@@ -67,7 +109,7 @@ impl ClientListener {
                 }
             };
             let Ok(place) = Arc::clone(&places).try_acquire_owned() else {
-                self.shared.metrics.count_connection_refused();
+                self.door.shared.metrics.count_connection_refused();
                 // With TLS it is closed without a word: the words would cost a handshake.
                 if self.acceptor.is_none() {
                     turn_away.refuse(stream);
@@ -78,19 +120,16 @@ impl ClientListener {
             if let Err(error) = stream.set_nodelay(true) {
                 tracing::debug!(%error, "TCP_NODELAY");
             }
-            let identity = self.identity.reached_at(stream.local_addr().ok().map(|address| address.ip()));
+            let identity = self.door.identity.reached_at(stream.local_addr().ok().map(|address| address.ip()));
             let Some(stream) = with_tls(self.acceptor.as_ref(), stream) else { continue };
             let line = match &self.origins {
                 None => Line::plain(stream),
                 Some(origins) => Line::web(stream, Arc::clone(origins)),
             };
-            let id = self.shared.next_connection();
-            let (shared, stopping) = (Arc::clone(&self.shared), self.stopping.clone());
-            let alive = self.alive.clone();
+            let serving = self.door.clone().serve(line, identity, place);
             tokio::spawn(async move {
                 let _guard = AbortOnPanic;
-                serve(line, id, identity, shared, stopping).await;
-                drop((place, alive));
+                serving.await;
             });
         }
     }

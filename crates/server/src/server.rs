@@ -25,11 +25,12 @@ use crate::courier::{Round, courier};
 use crate::event::Event;
 use crate::inbox::{EventSender, inbox};
 use crate::journal_thread::JournalWriter;
-use crate::listener::ClientListener;
+use crate::listener::{ClientDoor, ClientListener};
 use crate::metrics::Metrics;
 use crate::open_files::{Places, TooFewFiles, places};
 use crate::peers::{AssemblyError, Entry};
 use crate::recover::{Recovered, RecoverySummary, messages, recover};
+use crate::relay::{Doors, OperatorDoor, at_leader};
 use crate::shard_loop::{Channels, ShardLoop};
 use crate::shared::{Shared, Status};
 use crate::{journal_thread, read_pool, room, scrub_thread, segment_thread, threads};
@@ -166,8 +167,7 @@ impl Server {
         if torn.is_some() {
             metrics.count_torn_tail();
         }
-        let reader = segments.reader();
-        let mut threads = Vec::new();
+        let (reads, mut threads) = read_pool::start(&segments.reader(), &events).map_err(StartError::Thread)?;
         let journal = JournalWriter {
             journal: JournalKeeper::new(journal, Arc::clone(&room)),
             events: events.clone(),
@@ -181,15 +181,12 @@ impl Server {
         let (segments, thread) = segment_thread::start(segments, unwritten, events.clone(), Arc::clone(&room))
             .map_err(StartError::Thread)?;
         threads.push(thread);
-        let (reads, pool) = read_pool::start(&reader, &events).map_err(StartError::Thread)?;
-        threads.extend(pool);
         let scrub = scrub_thread::start(disk, config.data_dir.clone(), config.scrub_bytes_per_s, Arc::clone(&metrics));
-        let (scrub, thread) = scrub.map_err(StartError::Thread)?;
-        threads.push(thread);
-        let (watch_disk, thread) = watch_disk(Arc::clone(&room)).map_err(StartError::Thread)?;
-        threads.push(thread);
-        let (ready, is_ready) = std_mpsc::sync_channel(1);
-        let (peers, found) = (entry.as_ref().map(|entry| entry.links(&runtime)).unwrap_or_default(), messages(&node));
+        let (scrub, scrubs) = scrub.map_err(StartError::Thread)?;
+        let (watch_disk, watches) = watch_disk(Arc::clone(&room)).map_err(StartError::Thread)?;
+        threads.extend([scrubs, watches]);
+        let ((ready, is_ready), found) = (std_mpsc::sync_channel(1), messages(&node));
+        let peers = entry.as_ref().map(|entry| entry.links(&runtime)).unwrap_or_default();
         let channels = Channels { events: inbox, journal, segments, reads, courier, peers, ready };
         let shard_loop = ShardLoop::new(node, channels, Arc::clone(&status));
         // In front: the others end when its ends of their channels are gone.
@@ -197,7 +194,7 @@ impl Server {
         if let Some(entry) = &entry {
             entry.open(events.clone());
         }
-        let shared = Arc::new(Shared::new(events, &config, metrics, status));
+        let shared = shared(events, &config, metrics, status, entry.as_ref());
         let ((stop, stopping), (alive, all_closed)) = (watch::channel(false), mpsc::channel(1));
         let process = Process { runtime, stop, all_closed, shared, room, watch_disk, scrub, threads, _lock: lock };
         // One of several serves when there is a leader, and says so by itself.
@@ -205,7 +202,9 @@ impl Server {
         let listening = match counted {
             Ok(messages) => {
                 let recovery = RecoverySummary { is_new, messages, seconds: begun.elapsed().as_secs_f64(), torn };
-                process.listen(&config, acceptor, places, &stopping, alive).map(|addresses| (addresses, recovery))
+                process
+                    .listen(&config, acceptor, places, &stopping, alive, entry.as_ref())
+                    .map(|addresses| (addresses, recovery))
             }
             Err(_) => Err(not_ready(&config, &process.room)),
         };
@@ -282,6 +281,7 @@ impl Process {
         places: Places,
         stopping: &watch::Receiver<bool>,
         alive: mpsc::Sender<()>,
+        entry: Option<&Entry>,
     ) -> Result<Addresses, StartError> {
         let (listener, client) = self.bind("listen_client", config.listen_client)?;
         let (admin_listener, admin) = self.bind("listen_admin", config.listen_admin)?;
@@ -289,18 +289,11 @@ impl Process {
             node_id: config.node_id,
             client_address: client,
             poll_max_wait_ms: u16::try_from(config.poll_max_wait_ms).unwrap_or(u16::MAX),
+            is_carried: false,
         };
         let shared = Arc::clone(&self.shared);
-        let clients = ClientListener {
-            listener,
-            acceptor: acceptor.clone(),
-            origins: None,
-            identity,
-            shared: Arc::clone(&shared),
-            max_connections: places.clients,
-            stopping: stopping.clone(),
-            alive,
-        };
+        let door = ClientDoor::new(identity, Arc::clone(&shared), places.clients, stopping.clone(), &alive);
+        let clients = ClientListener { listener, acceptor: acceptor.clone(), origins: None, door: door.clone(), alive };
         let mut ws = None;
         if let Some(address) = config.listen_ws {
             let (listener, bound) = self.bind("listen_ws", address)?;
@@ -324,7 +317,12 @@ impl Process {
             // An error says that nobody is left who could ask.
             let _ = stopping.wait_for(|is_stopping| *is_stopping).await;
         };
-        let router = mortarmq_http::router(handle).layer(axum::middleware::from_fn(give_time));
+        let mut router = mortarmq_http::router(handle).layer(axum::middleware::from_fn(give_time));
+        if let Some((entry, relay)) = entry.zip(self.shared.relay.clone()) {
+            let operators = OperatorDoor::new(router.clone(), places.admins);
+            entry.open_doors(Doors { clients: door, operators });
+            router = router.layer(axum::middleware::from_fn_with_state(relay, at_leader));
+        }
         let service = router.into_make_service_with_connect_info::<Patient>();
         self.runtime.spawn(async move {
             let _guard = threads::AbortOnPanic;
@@ -367,6 +365,18 @@ impl Process {
         }
         runtime.shutdown_timeout(RUNTIME_TIME);
     }
+}
+
+/// What all connections share, with the way to the leader if there are other nodes.
+fn shared(
+    events: EventSender,
+    config: &Config,
+    metrics: Arc<Metrics>,
+    status: Arc<Status>,
+    entry: Option<&Entry>,
+) -> Arc<Shared> {
+    let relay = entry.map(|entry| entry.relay(&status));
+    Arc::new(Shared::new(events, config, metrics, status).with_relay(relay))
 }
 
 /// Why the node did not serve in time.

@@ -101,6 +101,7 @@ impl ShardLoop {
     }
 
     fn tell_role(&self, is_leader: bool, leader: Option<NodeId>, epoch: Epoch) {
+        self.status.set_leader_elsewhere(leader.filter(|_| !is_leader));
         match leader {
             _ if !self.channels.peers.is_any() => tracing::debug!(is_leader, "the node's role"),
             _ if is_leader => tracing::info!(%epoch, "this node leads"),

@@ -1,11 +1,11 @@
 //! What all connections of a process share.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::time::Instant;
 
 use mortarmq_http::Access;
-use mortarmq_types::ConnectionId;
+use mortarmq_types::{ConnectionId, NodeId};
 use tokio::sync::Semaphore;
 
 use crate::clock::NodeClock;
@@ -15,6 +15,7 @@ use crate::event::Event;
 use crate::inbox::EventSender;
 use crate::metrics::Metrics;
 use crate::outlet::Piles;
+use crate::relay::Relay;
 
 /// What all connections of a process share.
 pub(crate) struct Shared {
@@ -30,6 +31,8 @@ pub(crate) struct Shared {
     pub(crate) piles: Arc<Piles>,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) status: Arc<Status>,
+    /// The way to the node that leads; none on a node that is alone.
+    pub(crate) relay: Option<Arc<Relay>>,
 }
 
 /// What the shard's loop shows of itself without being asked.
@@ -41,13 +44,27 @@ pub(crate) struct Status {
     pub(crate) is_stopping: AtomicBool,
     /// 0 healthy, 1 soft, 2 read-only.
     pub(crate) quorum_state: AtomicU8,
+    /// One more than the number of the node that leads, if that is another one; else 0.
+    led_by: AtomicU32,
 }
 
 impl Status {
     /// A node that does not serve yet.
     pub(crate) fn new() -> Self {
         let (is_ready, is_stopping) = (AtomicBool::new(false), AtomicBool::new(false));
-        Self { started: Instant::now(), is_ready, is_stopping, quorum_state: AtomicU8::new(READ_ONLY) }
+        let (quorum_state, led_by) = (AtomicU8::new(READ_ONLY), AtomicU32::new(0));
+        Self { started: Instant::now(), is_ready, is_stopping, quorum_state, led_by }
+    }
+
+    /// The other node that leads, if one does.
+    pub(crate) fn leader_elsewhere(&self) -> Option<NodeId> {
+        let number = self.led_by.load(Ordering::Relaxed).checked_sub(1)?;
+        u16::try_from(number).ok().map(NodeId::new)
+    }
+
+    /// Another node leads, or none that is known, or this one.
+    pub(crate) fn set_leader_elsewhere(&self, leader: Option<NodeId>) {
+        self.led_by.store(leader.map_or(0, |leader| u32::from(leader.get()) + 1), Ordering::Relaxed);
     }
 }
 
@@ -68,7 +85,13 @@ impl Shared {
             piles,
             metrics,
             status,
+            relay: None,
         }
+    }
+
+    /// The same on one of several nodes.
+    pub(crate) fn with_relay(self, relay: Option<Relay>) -> Self {
+        Self { relay: relay.map(Arc::new), ..self }
     }
 
     /// The number of a new connection, of whichever listener.

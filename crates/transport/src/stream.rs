@@ -9,35 +9,44 @@ use bytes::BytesMut;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, Interest, ReadBuf, Ready};
 use tokio::net::TcpStream;
 
+use crate::layer::Layer;
+use crate::sealed::{Opener, Sealer};
+use crate::sealing::Sealing;
 use crate::session::Session;
 
-/// One TCP stream, with or without TLS. Waiting is safe to cancel; nothing but a `try_` moves bytes.
+/// One TCP stream: plain, with TLS, or of sealed frames. Waiting is safe to cancel; nothing but a `try_` moves bytes.
 ///
 /// # Invariants
-/// 1. Without TLS every call is the socket's own: no copy, no allocation.
-/// 2. With TLS at most 64 KiB of plaintext wait for the socket: while any do, nothing more is taken.
-/// 3. Bytes that were decrypted and not taken make the stream readable at once.
+/// 1. A plain stream's every call is the socket's own: no copy, no allocation.
+/// 2. Of the others at most 64 KiB of plaintext wait for the socket: while any do, nothing more is taken.
+/// 3. Bytes that were decrypted or opened and not taken make the stream readable at once.
 #[derive(Debug)]
 pub struct Stream {
     socket: TcpStream,
-    session: Option<Box<Session>>,
+    layer: Option<Layer>,
 }
 
 impl Stream {
     /// A stream without TLS.
     #[must_use]
     pub const fn plain(socket: TcpStream) -> Self {
-        Self { socket, session: None }
+        Self { socket, layer: None }
+    }
+
+    /// A stream of sealed frames, of two who share their keys: what each says, the other opens.
+    #[must_use]
+    pub fn sealed(socket: TcpStream, opener: Opener, sealer: Sealer) -> Self {
+        Self { socket, layer: Some(Layer::Sealed(Box::new(Sealing::new(opener, sealer)))) }
     }
 
     pub(crate) fn with_tls(socket: TcpStream, connection: rustls::Connection) -> Self {
-        Self { socket, session: Some(Box::new(Session::new(connection))) }
+        Self { socket, layer: Some(Layer::Tls(Box::new(Session::new(connection)))) }
     }
 
     /// Whether TLS is spoken.
     #[must_use]
-    pub const fn is_tls(&self) -> bool {
-        self.session.is_some()
+    pub fn is_tls(&self) -> bool {
+        matches!(self.layer, Some(Layer::Tls(_)))
     }
 
     /// Waits until there may be something to read.
@@ -74,9 +83,9 @@ impl Stream {
     /// `WouldBlock` when nothing is there now; the system's; a [`TlsFault`](crate::TlsFault).
     #[inline]
     pub fn try_read_buf(&mut self, into: &mut BytesMut) -> io::Result<usize> {
-        match &mut self.session {
+        match &mut self.layer {
             None => self.socket.try_read_buf(into),
-            Some(session) => session.read(&self.socket, into),
+            Some(layer) => layer.read(&self.socket, into),
         }
     }
 
@@ -113,7 +122,7 @@ impl Stream {
     ) -> Poll<io::Result<usize>> {
         ready!(self.poll_readable(context))?;
         into.reserve(room_bytes);
-        match &mut self.session {
+        match &mut self.layer {
             None => {
                 let read = pin!(self.socket.read_buf(into)).poll(context);
                 if read.is_pending() && into.is_empty() {
@@ -122,7 +131,7 @@ impl Stream {
                 }
                 read
             }
-            Some(session) => Poll::Ready(session.read(&self.socket, into)),
+            Some(layer) => Poll::Ready(layer.read(&self.socket, into)),
         }
     }
 
@@ -133,9 +142,9 @@ impl Stream {
     /// `WouldBlock` when the socket takes nothing now; the system's.
     #[inline]
     pub fn try_write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        match &mut self.session {
+        match &mut self.layer {
             None => self.socket.try_write(bytes),
-            Some(session) => session.write(&self.socket, bytes),
+            Some(layer) => layer.write(&self.socket, bytes),
         }
     }
 
@@ -144,9 +153,9 @@ impl Stream {
     /// # Errors
     /// `WouldBlock` when something waits and the socket takes nothing now; the system's.
     pub fn try_flush(&mut self) -> io::Result<usize> {
-        match &mut self.session {
+        match &mut self.layer {
             None => Ok(0),
-            Some(session) => session.flush(&self.socket),
+            Some(layer) => layer.flush(&self.socket),
         }
     }
 
@@ -154,7 +163,7 @@ impl Stream {
     #[inline]
     #[must_use]
     pub fn wants_write(&self) -> bool {
-        self.session.as_ref().is_some_and(|session| session.wants_write())
+        self.layer.as_ref().is_some_and(|layer| layer.wants_write())
     }
 
     /// Completes the handshake, so that its failure is told apart from others. Whoever reads anyway needs no such call.
@@ -162,7 +171,7 @@ impl Stream {
     /// # Errors
     /// A [`TlsFault`](crate::TlsFault); `UnexpectedEof` when the peer goes before it is done; the system's.
     pub async fn handshake(&mut self) -> io::Result<()> {
-        let Some(session) = &mut self.session else { return Ok(()) };
+        let Some(Layer::Tls(session)) = &mut self.layer else { return Ok(()) };
         while session.is_handshaking() {
             would_block(session.flush(&self.socket))?;
             let both = Interest::READABLE | Interest::WRITABLE;
@@ -176,20 +185,27 @@ impl Stream {
         Ok(())
     }
 
+    /// Announces the end on a stream of frames or TLS; it is written as all else is. Of a plain one the end is its socket's.
+    pub fn announce_end(&mut self) {
+        if let Some(layer) = &mut self.layer {
+            layer.announce_end();
+        }
+    }
+
     /// Announces the end, if TLS is spoken, writes what the socket takes of what waits, and gives the socket back.
     #[must_use]
     pub fn finish(mut self) -> TcpStream {
-        if let Some(session) = &mut self.session {
-            session.announce_end();
+        if let Some(layer) = &mut self.layer {
+            layer.announce_end();
             // The caller has flushed before, or does not care: all that could wait here is the announcement.
-            let _ = session.flush(&self.socket);
+            let _ = layer.flush(&self.socket);
         }
         self.socket
     }
 
     /// Goes on without TLS, to tell a peer that does not speak it ([`TlsFault::NotTls`](crate::TlsFault)) what is spoken here.
     pub fn drop_tls(&mut self) {
-        self.session = None;
+        self.layer = None;
     }
 
     /// Announces the end, and closes this direction once everything is written.
@@ -201,7 +217,7 @@ impl Stream {
     }
 
     fn can_read_now(&self) -> bool {
-        self.session.as_ref().is_some_and(|session| session.is_readable())
+        self.layer.as_ref().is_some_and(|layer| layer.is_readable())
     }
 
     /// Pending, and woken as soon as the socket can be read or, while something waits for it, written.
@@ -220,8 +236,8 @@ impl AsyncRead for Stream {
     fn poll_read(self: Pin<&mut Self>, context: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         loop {
-            let Some(session) = &mut this.session else { return Pin::new(&mut this.socket).poll_read(context, into) };
-            if would_block(session.read(&this.socket, into))?.is_some() {
+            let Some(layer) = &mut this.layer else { return Pin::new(&mut this.socket).poll_read(context, into) };
+            if would_block(layer.read(&this.socket, into))?.is_some() {
                 return Poll::Ready(Ok(()));
             }
             ready!(this.poll_moved(context))?;
@@ -234,8 +250,8 @@ impl AsyncWrite for Stream {
     fn poll_write(self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
         loop {
-            let Some(session) = &mut this.session else { return Pin::new(&mut this.socket).poll_write(context, bytes) };
-            if let Some(written) = would_block(session.write(&this.socket, bytes))? {
+            let Some(layer) = &mut this.layer else { return Pin::new(&mut this.socket).poll_write(context, bytes) };
+            if let Some(written) = would_block(layer.write(&this.socket, bytes))? {
                 return Poll::Ready(Ok(written));
             }
             ready!(this.socket.poll_write_ready(context))?;
@@ -248,7 +264,7 @@ impl AsyncWrite for Stream {
         slices: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
-        match &this.session {
+        match &this.layer {
             None => Pin::new(&mut this.socket).poll_write_vectored(context, slices),
             Some(_) => {
                 let first = slices.iter().find(|slice| !slice.is_empty()).map_or(&[][..], |slice| slice);
@@ -258,16 +274,16 @@ impl AsyncWrite for Stream {
     }
 
     fn is_write_vectored(&self) -> bool {
-        !self.is_tls()
+        self.layer.is_none()
     }
 
     fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
-        while let Some(session) = &mut this.session {
-            if !session.wants_write() {
+        while let Some(layer) = &mut this.layer {
+            if !layer.wants_write() {
                 break;
             }
-            if would_block(session.flush(&this.socket))?.is_none() {
+            if would_block(layer.flush(&this.socket))?.is_none() {
                 ready!(this.socket.poll_write_ready(context))?;
             }
         }
@@ -275,8 +291,8 @@ impl AsyncWrite for Stream {
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        if let Some(session) = &mut self.session {
-            session.announce_end();
+        if let Some(layer) = &mut self.layer {
+            layer.announce_end();
         }
         ready!(self.as_mut().poll_flush(context))?;
         Pin::new(&mut self.socket).poll_shutdown(context)

@@ -4,6 +4,7 @@ use std::time::Instant;
 
 use bytes::{Buf, BytesMut};
 use mortarmq_node::{Failure, Request};
+use mortarmq_types::NodeId;
 use mortarmq_wire::{DecodeError, ErrorCode, Op, Split, split_frame};
 
 use super::requests;
@@ -18,6 +19,8 @@ pub(crate) struct Taken {
     pub(crate) pending_bytes: usize,
     /// Bytes were left alone because too many requests are open.
     pub(crate) is_held: bool,
+    /// The next frame is for another node, and so is all behind it.
+    pub(crate) moves_to: Option<NodeId>,
 }
 
 /// Takes whole frames off the front of `input` until too many requests are open. Answers that take no place in the order are appended to `out`.
@@ -32,6 +35,10 @@ pub(crate) fn take_frames(session: &mut Session, input: &mut BytesMut, out: &mut
         }
         match split_frame(&input[at..]) {
             Ok(Split::Frame { op, payload, consumed }) => {
+                taken.moves_to = session.moving.as_ref().and_then(|moving| moving.target(op));
+                if taken.moves_to.is_some() {
+                    break;
+                }
                 take_frame(session, op, payload, consumed, out);
                 at += consumed;
                 taken.frames += 1;
@@ -127,7 +134,7 @@ mod tests {
 
     fn greeted() -> Session {
         let client_address = ([127, 0, 0, 1], 7188).into();
-        let identity = Identity { node_id: NodeId::new(0), client_address, poll_max_wait_ms: 0 };
+        let identity = Identity { node_id: NodeId::new(0), client_address, poll_max_wait_ms: 0, is_carried: false };
         let mut session = Session::new(identity, Arc::default(), Arc::new(Metrics::new()));
         let mut input = BytesMut::new();
         Connect { token: b"", client_name: b"" }.encode(&mut input).expect("it fits");
@@ -160,9 +167,9 @@ mod tests {
             Metadata { topics: List::default() }.encode(&mut input).expect("it fits");
         }
         input.extend_from_slice(&[0, 0]);
-        assert_eq!(take(&mut session, &mut input), Taken { frames: 1, pending_bytes: 0, is_held: true });
+        assert_eq!(take(&mut session, &mut input), Taken { frames: 1, is_held: true, ..Taken::default() });
         session.expected.pop();
-        assert_eq!(take(&mut session, &mut input), Taken { frames: 1, pending_bytes: 0, is_held: true });
+        assert_eq!(take(&mut session, &mut input), Taken { frames: 1, is_held: true, ..Taken::default() });
         session.expected.pop();
         let rest = take(&mut session, &mut input);
         assert_eq!((rest.frames, rest.pending_bytes, rest.is_held), (0, 4, false));

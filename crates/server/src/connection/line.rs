@@ -19,14 +19,14 @@ pub(crate) struct Line {
 
 /// What is waited for.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Wants {
-    pub(super) read: bool,
-    pub(super) write: bool,
+pub(crate) struct Wants {
+    pub(crate) read: bool,
+    pub(crate) write: bool,
 }
 
 /// What a stream did, or can do.
 #[derive(Debug)]
-pub(super) enum Moved {
+pub(crate) enum Moved {
     /// It was read; `WouldBlock` when there was nothing after all.
     Read(io::Result<usize>),
     /// It takes bytes again.
@@ -45,7 +45,7 @@ impl Line {
     }
 
     /// Waits for what is wanted. To read, `into` gets room for one read once there is something.
-    pub(super) fn poll_moved(&mut self, context: &mut Context<'_>, wants: Wants, into: &mut BytesMut) -> Poll<Moved> {
+    pub(crate) fn poll_moved(&mut self, context: &mut Context<'_>, wants: Wants, into: &mut BytesMut) -> Poll<Moved> {
         if wants.write
             && let Poll::Ready(ready) = self.stream.poll_writable(context)
         {
@@ -73,26 +73,31 @@ impl Line {
         }
     }
 
-    pub(super) fn try_write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+    pub(crate) fn try_write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match &mut self.web {
             None => self.stream.try_write(bytes),
             Some(web) => web.write(&mut self.stream, bytes),
         }
     }
 
-    pub(super) fn try_flush(&mut self) -> io::Result<()> {
+    pub(crate) fn try_flush(&mut self) -> io::Result<()> {
         match &mut self.web {
             None => self.stream.try_flush().map(|_| ()),
             Some(web) => web.flush(&mut self.stream),
         }
     }
 
-    pub(super) fn wants_write(&self) -> bool {
+    pub(crate) fn wants_write(&self) -> bool {
         self.web.as_ref().is_some_and(|web| web.wants_write()) || self.stream.wants_write()
     }
 
+    /// Announces the end, where what is spoken has a word for it; it is written as all else is.
+    pub(crate) fn announce_end(&mut self) {
+        self.stream.announce_end();
+    }
+
     /// Says that nothing more comes, and gives the socket back.
-    pub(super) fn finish(mut self) -> TcpStream {
+    pub(crate) fn finish(mut self) -> TcpStream {
         if let Some(web) = &mut self.web {
             web.end(&mut self.stream);
         }

@@ -29,7 +29,7 @@ use bytes::BytesMut;
 use mortarmq_http::access::WRONG_TOKEN_DELAY;
 use mortarmq_node::Failure;
 use mortarmq_transport::TlsFault;
-use mortarmq_types::ConnectionId;
+use mortarmq_types::{ConnectionId, NodeId};
 use mortarmq_wire::ops::ErrorAnswer;
 use mortarmq_wire::{ErrorCode, Op};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -38,6 +38,7 @@ use tokio::sync::watch;
 
 use crate::event::Event;
 use crate::outlet::{Inlet, outlet};
+use crate::relay::{self, Moving};
 use crate::shared::Shared;
 use crate::web_socket::WebFault;
 use answers::Behind;
@@ -61,7 +62,7 @@ pub(crate) async fn serve(
     shared.send(Event::Connected { connection: id, outlet });
     shared.metrics.count_connection_opened();
     let mut connection = Connection::new(stream, id, identity, Arc::clone(&shared), inbox);
-    let end = connection.run(stopping).await;
+    let end = connection.run(stopping.clone()).await;
     match &end {
         Ok(reason) => tracing::debug!(connection = id.get(), reason, "connection ended"),
         Err(error) => tracing::debug!(connection = id.get(), %error, "connection broke"),
@@ -70,9 +71,17 @@ pub(crate) async fn serve(
     connection.take_back();
     shared.send(Event::Disconnected { connection: id });
     shared.metrics.count_connection_closed();
+    let Connection { mut stream, input, session, moves_to, .. } = connection;
+    if let (Ok(_), Some(to), Some(moving)) = (&end, moves_to, &session.moving) {
+        let carried;
+        (stream, carried) = relay::go_on(stream, input, moving, to, stopping).await;
+        if let Err(error) = carried {
+            tracing::debug!(connection = id.get(), leader = %to, %error, "a carried connection broke");
+        }
+    }
     match end {
-        Ok(_) => linger(connection.stream.finish()).await,
-        Err(error) => end_tls(connection.stream, &error).await,
+        Ok(_) => linger(stream.finish()).await,
+        Err(error) => end_tls(stream, &error).await,
     }
 }
 
@@ -87,6 +96,8 @@ struct Connection {
     is_quiet: bool,
     /// `input` holds frames that wait for room among the open requests.
     is_held: bool,
+    /// `input` holds frames for another node: it goes on there once everything before is answered.
+    moves_to: Option<NodeId>,
     grant: Grant,
     outbox: Outbox,
     backlog: Backlog,
@@ -103,15 +114,21 @@ impl Connection {
     fn new(stream: Line, id: ConnectionId, identity: Identity, shared: Arc<Shared>, inbox: Inlet) -> Self {
         let grant = Grant::new(Arc::clone(&shared.receive_budget));
         let deadlines = Deadlines::new(shared.timeouts, Instant::now());
+        // One hop: what was carried here goes no further.
+        let relay = shared.relay.as_ref().filter(|_| !identity.is_carried);
+        let moving = relay.map(|relay| Box::new(Moving::new(Arc::clone(relay))));
+        let mut session = Session::new(identity, Arc::clone(&shared.access), Arc::clone(&shared.metrics));
+        session.moving = moving;
         Self {
             stream,
             id,
-            session: Session::new(identity, Arc::clone(&shared.access), Arc::clone(&shared.metrics)),
+            session,
             shared,
             inbox,
             input: BytesMut::new(),
             is_quiet: true,
             is_held: false,
+            moves_to: None,
             grant,
             outbox: Outbox::default(),
             backlog: Backlog::default(),
@@ -133,6 +150,14 @@ impl Connection {
             self.flush()?;
             if self.is_done() {
                 return Ok("everything is answered");
+            }
+            if self.moves_to.is_some() && self.is_answered() {
+                // Who leads may have changed meanwhile.
+                self.take_input();
+                if self.moves_to.is_some() {
+                    return Ok("it goes on at the node that leads");
+                }
+                continue;
             }
             if self.is_held && self.has_room() {
                 self.take_input();
@@ -177,7 +202,13 @@ impl Connection {
     }
 
     fn may_read(&self) -> bool {
-        self.has_room() && !self.is_held && !self.grant.is_waiting()
+        self.has_room() && !self.is_held && self.moves_to.is_none() && !self.grant.is_waiting()
+    }
+
+    /// Whether the client waits for nothing, and everything it was told is written.
+    fn is_answered(&self) -> bool {
+        let is_written = self.outbox.is_empty() && self.backlog.is_empty() && !self.stream.wants_write();
+        is_written && self.session.expected.is_empty() && self.session.stage == Stage::Open
     }
 
     fn may_take(&self) -> bool {
@@ -243,7 +274,7 @@ impl Connection {
         if self.session.stage == Stage::Rejected {
             self.reject_at = Some(tokio::time::Instant::now() + WRONG_TOKEN_DELAY);
         }
-        self.is_held = taken.is_held;
+        (self.is_held, self.moves_to) = (taken.is_held, taken.moves_to);
         self.deadlines.handle_read(now, taken.frames > 0, taken.pending_bytes > 0);
         self.send_requests();
         // Who has not shown who it is takes nothing from the budget; its frames are small.
@@ -478,7 +509,7 @@ mod tests {
         let (config, _) = Config::load(None, [], []).expect("the defaults");
         let shared = Arc::new(Shared::new(sender, &config, Arc::new(Metrics::new()), Arc::new(Status::new())));
         let (outlet, inlet) = outlet(&shared.piles);
-        let identity = Identity { node_id: NodeId::ZERO, client_address, poll_max_wait_ms: 1000 };
+        let identity = Identity { node_id: NodeId::ZERO, client_address, poll_max_wait_ms: 1000, is_carried: false };
         let line = Line::plain(Stream::plain(socket));
         let connection = Connection::new(line, ConnectionId::new(1), identity, shared, inlet);
         Bench { connection, events, _ends: (peer, outlet) }

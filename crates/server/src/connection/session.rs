@@ -13,6 +13,7 @@ use mortarmq_types::{MemberId, NodeId, TopicIncarnation};
 use super::ack_latency::AckLatency;
 use super::expected::Expected;
 use crate::metrics::Metrics;
+use crate::relay::Moving;
 
 /// The state of one connection, without its socket.
 pub(crate) struct Session {
@@ -28,6 +29,8 @@ pub(crate) struct Session {
     pub(crate) subscriptions: BTreeMap<u16, Subscription>,
     pub(crate) expected: Expected,
     pub(crate) ack_latency: AckLatency,
+    /// What it takes to go on at the node that leads; none where the connection cannot.
+    pub(crate) moving: Option<Box<Moving>>,
     /// Requests for the node, in their order; publishes are collected in `run` until another request comes.
     requests: Vec<Request>,
     run: PublishRunBuilder,
@@ -41,6 +44,8 @@ pub(crate) struct Identity {
     pub(crate) client_address: SocketAddr,
     /// The longest that a PULL waits.
     pub(crate) poll_max_wait_ms: u16,
+    /// Whether the client came to another node, which carries what it says here.
+    pub(crate) is_carried: bool,
 }
 
 impl Identity {
@@ -98,6 +103,7 @@ impl Session {
             subscriptions: BTreeMap::new(),
             expected: Expected::new(Instant::now()),
             ack_latency: AckLatency::default(),
+            moving: None,
             requests: Vec::new(),
             run: PublishRunBuilder::default(),
         }
@@ -107,6 +113,9 @@ impl Session {
     /// used up.
     pub(crate) fn handle_of(&mut self, topic: TopicIncarnation, name: &str) -> Option<u16> {
         let handle = self.handles.handle_of(topic)?;
+        if let Some(moving) = &mut self.moving {
+            moving.name(handle, topic, name);
+        }
         if !self.access.is_open() {
             let may = |action| self.rights.as_ref().is_some_and(|rights| rights.may(action, name));
             let (produce, consume) = (may(Action::Produce), may(Action::Consume));

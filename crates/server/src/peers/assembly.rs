@@ -9,6 +9,7 @@ use std::time::Duration;
 use bytes::BytesMut;
 use mortarmq_node::drive::{ForeignData, Outsider, Standing, Step, find_as_peer, next_step, promise};
 use mortarmq_storage::{Disk, Identity};
+use mortarmq_transport::sealed::{Opener, Sealer, read_length, read_payload};
 use mortarmq_types::NodeId;
 use tokio::io::AsyncWriteExt;
 use tokio::task::JoinSet;
@@ -17,7 +18,6 @@ use tokio::time::{Instant, sleep, timeout};
 use super::handshake::{Lane, OwnSide};
 use super::incoming::{Gate, read_standing};
 use super::outgoing::{Dial, DialError, connect};
-use super::sealed::{Opener, Sealer, read_length, read_payload};
 use crate::threads::chain;
 
 /// Why a node does not come into its cluster.

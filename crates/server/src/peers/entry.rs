@@ -16,7 +16,9 @@ use super::incoming::{Gate, PeerListener};
 use super::outgoing::{Dial, PeerLinks};
 use crate::config::Cluster;
 use crate::inbox::EventSender;
+use crate::relay::{Doors, Relay};
 use crate::server::StartError;
+use crate::shared::Status;
 
 /// A node that listens for the others of its cluster.
 pub(crate) struct Entry {
@@ -58,6 +60,16 @@ impl Entry {
     /// From now on the others are heard.
     pub(crate) fn open(&self, events: EventSender) {
         self.gate.open(self.own.clone(), events);
+    }
+
+    /// This node serves: from now on it also serves those that came to another one.
+    pub(crate) fn open_doors(&self, doors: Doors) {
+        self.gate.open_doors(doors);
+    }
+
+    /// The way to whichever node leads, for those that come to this one.
+    pub(crate) fn relay(&self, status: &Arc<Status>) -> Relay {
+        Relay::new(self.own.clone(), self.others.clone(), Arc::clone(status))
     }
 
     /// What is to be done when the first batch is durable, if the folder holds a promise only.

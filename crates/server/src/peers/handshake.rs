@@ -52,15 +52,26 @@ pub(crate) enum Lane {
     Words,
     /// Entries of the log.
     Log,
+    /// What a client says and is told that connected to another node than the leader.
+    Clients,
+    /// The same of an operator.
+    Operators,
 }
 
 impl Lane {
+    const ALL: [Self; 5] = [Self::Ask, Self::Words, Self::Log, Self::Clients, Self::Operators];
+
     fn number(self) -> u8 {
-        match self {
-            Self::Ask => 0,
-            Self::Words => 1,
-            Self::Log => 2,
-        }
+        self as u8
+    }
+
+    fn of(number: u8) -> Option<Self> {
+        Self::ALL.get(usize::from(number)).copied()
+    }
+
+    /// Whether there is one from each node, which takes the place of the one before.
+    pub(crate) fn is_single(self) -> bool {
+        !matches!(self, Self::Clients | Self::Operators)
     }
 }
 
@@ -181,12 +192,7 @@ impl Hello {
             return Err(Refusal::Garbage);
         }
         let versions = (bytes.get_u16(), bytes.get_u16());
-        let lane = match bytes.get_u8() {
-            0 => Lane::Ask,
-            1 => Lane::Words,
-            2 => Lane::Log,
-            _ => return Err(Refusal::Garbage),
-        };
+        let lane = Lane::of(bytes.get_u8()).ok_or(Refusal::Garbage)?;
         let (from, to) = (NodeId::new(bytes.get_u16()), NodeId::new(bytes.get_u16()));
         let incarnation = bytes.get_u32();
         let (mut cluster, mut nonce) = ([0; 16], [0; 32]);

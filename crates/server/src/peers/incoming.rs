@@ -8,6 +8,8 @@ use std::time::Duration;
 use bytes::{BufMut, Bytes, BytesMut};
 use mortarmq_node::PeerWord;
 use mortarmq_node::drive::Standing;
+use mortarmq_transport::Stream;
+use mortarmq_transport::sealed::{Opener, Sealer, read_length, read_payload};
 use mortarmq_types::NodeId;
 use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpListener, TcpStream};
@@ -16,10 +18,11 @@ use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep_until, timeout};
 
 use super::handshake::{Hello, Keys, Lane, MESSAGE_MAX, OwnSide, Welcome, nonce, proved};
-use super::sealed::{Opener, Sealer, read_length, read_message, read_payload, write_message};
+use super::messages::{read_message, write_message};
 use crate::event::Event;
 use crate::inbox::EventSender;
 use crate::listener::pause_after;
+use crate::relay::Doors;
 use crate::threads::AbortOnPanic;
 
 /// What the links of this node are told of it, while it starts and later.
@@ -31,11 +34,13 @@ struct Shown {
     standing: Option<Standing>,
     /// Where what is said goes, once the loop runs.
     events: Option<EventSender>,
+    /// Who serves those that came to another node, once this one serves.
+    doors: Option<Arc<Doors>>,
 }
 
 impl Gate {
     pub(crate) fn new(own: OwnSide) -> Self {
-        Self(Mutex::new(Shown { own, standing: None, events: None }))
+        Self(Mutex::new(Shown { own, standing: None, events: None, doors: None }))
     }
 
     /// What the folder holds has changed, and that is durable.
@@ -47,6 +52,11 @@ impl Gate {
     pub(crate) fn open(&self, own: OwnSide, events: EventSender) {
         let mut shown = self.shown();
         (shown.own, shown.events) = (own, Some(events));
+    }
+
+    /// This node serves: from now on it also serves those that came to another one.
+    pub(crate) fn open_doors(&self, doors: Doors) {
+        self.shown().doors = Some(Arc::new(doors));
     }
 
     fn shown(&self) -> MutexGuard<'_, Shown> {
@@ -82,6 +92,12 @@ impl PeerListener {
                 let met = timeout(MEET_TIME, meet(stream, &gate)).await;
                 drop(place);
                 match met {
+                    Ok(Ok(Some(link))) if !link.lane.is_single() => {
+                        let doors = gate.shown().doors.clone();
+                        if let Some(doors) = doors {
+                            link.serve(&doors).await;
+                        }
+                    }
                     Ok(Ok(Some(link))) => {
                         let key = (link.from, link.lane as u8);
                         let task = tokio::spawn(async move {
@@ -178,6 +194,16 @@ impl Link {
                 Ok((_, word)) => events.send(Event::Peer { word: Box::new(word), place }),
                 Err(error) => tracing::warn!(peer = %from, %error, "dropped what another node said"),
             }
+        }
+    }
+
+    /// Serves somebody who came to the other node.
+    async fn serve(self, doors: &Doors) {
+        let Self { stream, keys, lane, .. } = self;
+        let stream = Stream::sealed(stream, Opener::new(&keys.of_dialler), Sealer::new(&keys.of_listener));
+        match lane {
+            Lane::Operators => doors.operators.serve(stream).await,
+            _ => doors.clients.serve_relayed(stream).await,
         }
     }
 

@@ -5,17 +5,17 @@
 //! connects shows first that it knows the secret of the cluster and means this node; every frame is numbered and sealed.
 //! What is lost with a link is said again by whoever needs it.
 //!
-//! Reading order: `entry.rs` (a node's way into its cluster), `handshake.rs` (who connects to whom, and with which keys), `sealed.rs` (frames), `outgoing.rs` and `incoming.rs` (the
+//! Reading order: `entry.rs` (a node's way into its cluster), `handshake.rs` (who connects to whom, and with which keys), `mortarmq_transport::sealed` (frames), `outgoing.rs` and `incoming.rs` (the
 //! links), `assembly.rs` (how the nodes of a new cluster find each other).
 
 mod assembly;
 mod entry;
 mod handshake;
 mod incoming;
+mod messages;
 mod outgoing;
-mod sealed;
 
 pub use assembly::AssemblyError;
 pub(crate) use entry::{Entry, Promise};
-pub(crate) use handshake::Secret;
-pub(crate) use outgoing::PeerLinks;
+pub(crate) use handshake::{Lane, OwnSide, Secret};
+pub(crate) use outgoing::{Dial, DialError, PeerLinks, connect};

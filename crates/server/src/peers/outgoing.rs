@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use bytes::BytesMut;
 use mortarmq_node::PeerWord;
+use mortarmq_transport::sealed::{Opener, Sealer, read_length, read_payload};
 use mortarmq_types::{NodeId, ShardId};
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
@@ -16,7 +17,7 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::handshake::{Hello, Keys, Lane, OwnSide, Refusal, answered, nonce};
-use super::sealed::{Opener, Sealer, read_length, read_message, read_payload, write_message};
+use super::messages::{read_message, write_message};
 use crate::threads::{AbortOnPanic, chain};
 
 /// The loop's end of all links; none on a node that is alone. Dropping it ends them.
@@ -96,7 +97,7 @@ impl Queue {
         let bytes = message.held_bytes();
         match self.lane {
             // A vote that is asked for once is worth keeping until the link is up again; of old words the newest are.
-            Lane::Words | Lane::Ask => {
+            Lane::Words | Lane::Ask | Lane::Clients | Lane::Operators => {
                 if waiting.messages.len() >= WORDS_MAX {
                     waiting.bytes -= waiting.messages.pop_front().map_or(0, |message| message.held_bytes());
                 }

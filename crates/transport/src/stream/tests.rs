@@ -8,6 +8,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::time::timeout;
 
 use super::Stream;
+use crate::sealed::{Opener, Sealer};
 use crate::{Acceptor, Connector, FileFault, Roots, TlsFault};
 
 /// A CA, and a certificate of `localhost` that it issued, as files.
@@ -373,4 +374,63 @@ fn a_file_that_is_wrong_is_named_with_what_to_do() {
         .expect("written");
     let empty = Connector::new(&Roots::File(files.path("empty.pem"))).expect_err("no certificate");
     assert!(matches!(empty, FileFault::Unusable { .. }), "{empty}");
+}
+
+/// Two ends that share their keys.
+async fn sealed_pair() -> (Stream, Stream) {
+    let (ours, theirs) = sockets().await;
+    let (first, second) = ([1; 32], [2; 32]);
+    let ours = Stream::sealed(ours, Opener::new(&second), Sealer::new(&first));
+    (ours, Stream::sealed(theirs, Opener::new(&first), Sealer::new(&second)))
+}
+
+#[tokio::test]
+async fn sealed_streams_carry_bytes_of_any_length_both_ways_and_announce_their_end() {
+    let (mut ours, mut theirs) = sealed_pair().await;
+    let said: Vec<u8> = (0..3_000_000_u32).map(|number| (number % 251) as u8).collect();
+    let mut heard = Vec::new();
+    let (written, read) = tokio::join!(
+        async {
+            ours.write_all(&said).await?;
+            ours.flush().await?;
+            ours.shutdown().await
+        },
+        theirs.read_to_end(&mut heard)
+    );
+    written.expect("written");
+    read.expect("read to the end");
+    assert!(heard == said, "all of it, in order");
+    theirs.write_all(b"the other way it goes on").await.expect("written");
+    theirs.shutdown().await.expect("written");
+    let mut answer = Vec::new();
+    ours.read_to_end(&mut answer).await.expect("read to the end");
+    assert_eq!(answer, b"the other way it goes on");
+}
+
+#[tokio::test]
+async fn p11_bytes_that_the_other_end_has_not_sealed_are_never_handed_out() {
+    let (ours, theirs) = sockets().await;
+    let mut theirs = Stream::sealed(theirs, Opener::new(&[1; 32]), Sealer::new(&[2; 32]));
+    let mut stranger = Stream::sealed(ours, Opener::new(&[2; 32]), Sealer::new(&[3; 32]));
+    stranger.write_all(b"from somebody else").await.expect("written");
+    stranger.flush().await.expect("written");
+    let read = theirs.read_u8().await;
+    assert_eq!(read.expect_err("it is refused").kind(), ErrorKind::InvalidData);
+    // Nor a length that no frame has.
+    let (mut ours, theirs) = sockets().await;
+    let mut theirs = Stream::sealed(theirs, Opener::new(&[1; 32]), Sealer::new(&[2; 32]));
+    ours.write_all(&u32::MAX.to_be_bytes()).await.expect("written");
+    assert_eq!(theirs.read_u8().await.expect_err("it is refused").kind(), ErrorKind::InvalidData);
+}
+
+#[tokio::test]
+async fn rule_9_a_sealed_stream_whose_peer_reads_nothing_takes_no_more() {
+    let (mut ours, _theirs) = sealed_pair().await;
+    let piece = vec![0; 64 << 10];
+    let mut taken = 0;
+    while let Ok(written) = timeout(Duration::from_millis(200), ours.write(&piece)).await {
+        taken += written.expect("it is open");
+    }
+    assert!(taken > 0 && ours.wants_write());
+    assert_eq!(ours.try_write(&piece).expect_err("nothing is taken").kind(), ErrorKind::WouldBlock);
 }

@@ -123,7 +123,7 @@ mod tests {
     #[test]
     fn rule_9_a_connection_has_at_most_65535_subscriptions() {
         let client_address = ([127, 0, 0, 1], 7188).into();
-        let identity = Identity { node_id: NodeId::new(0), client_address, poll_max_wait_ms: 0 };
+        let identity = Identity { node_id: NodeId::new(0), client_address, poll_max_wait_ms: 0, is_carried: false };
         let mut session = Session::new(identity, Arc::default(), Arc::new(Metrics::new()));
         session.rights = session.access.rights_of(b"");
         let topic_id = session.handle_of(TopicIncarnation::new(1), "orders").expect("the first");

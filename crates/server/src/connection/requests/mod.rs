@@ -27,6 +27,9 @@ pub(crate) fn connect(session: &mut Session, frame_bytes: usize, connect: &Conne
     };
     tracing::debug!(%client_name, token = rights.name().unwrap_or_default(), "client connected");
     session.rights = Some(rights);
+    if let Some(moving) = &mut session.moving {
+        moving.greet(connect);
+    }
     session.stage = Stage::Open;
     session.ask(op, frame_bytes, Request::Ping);
 }

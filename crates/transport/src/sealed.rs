@@ -1,4 +1,4 @@
-//! Frames of a link: numbered and sealed, so that none can be changed, left out, repeated or sent on another link.
+//! Frames that are numbered and sealed, so that none can be changed, left out, repeated or sent on another connection.
 //!
 //! A frame is its length as u32 big-endian, the payload, and the first 16 bytes of HMAC-SHA-256 over number, length and payload, under
 //! the key of its direction. The number begins at 0 and is not sent.
@@ -8,27 +8,34 @@ use std::io;
 use bytes::{Bytes, BytesMut};
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt};
 
 /// Seals what one side says.
-pub(crate) struct Sealer {
+#[derive(Debug)]
+pub struct Sealer {
     key: Hmac<Sha256>,
     number: u64,
 }
 
 /// Opens it on the other side.
-pub(crate) struct Opener {
+#[derive(Debug)]
+pub struct Opener {
     key: Hmac<Sha256>,
     number: u64,
 }
 
 impl Sealer {
-    pub(crate) fn new(key: &[u8; 32]) -> Self {
+    /// Begins with frame 0.
+    #[must_use]
+    pub fn new(key: &[u8; 32]) -> Self {
         Self { key: Hmac::new_from_slice(key).expect("a key of any length"), number: 0 }
     }
 
     /// Puts a frame behind what is in `out` already; `write` puts its payload.
-    pub(crate) fn seal(&mut self, out: &mut BytesMut, write: impl FnOnce(&mut BytesMut)) {
+    ///
+    /// # Panics
+    /// When that has 4 GiB or more.
+    pub fn seal(&mut self, out: &mut BytesMut, write: impl FnOnce(&mut BytesMut)) {
         let begin = out.len();
         out.extend_from_slice(&[0; LENGTH_BYTES]);
         write(out);
@@ -42,12 +49,14 @@ impl Sealer {
 }
 
 impl Opener {
-    pub(crate) fn new(key: &[u8; 32]) -> Self {
+    /// Begins with frame 0.
+    #[must_use]
+    pub fn new(key: &[u8; 32]) -> Self {
         Self { key: Hmac::new_from_slice(key).expect("a key of any length"), number: 0 }
     }
 
     /// The payload of a frame that is exactly these bytes, without their length.
-    fn open(&mut self, length: [u8; LENGTH_BYTES], mut rest: Bytes) -> Option<Bytes> {
+    pub(crate) fn open(&mut self, length: [u8; LENGTH_BYTES], mut rest: Bytes) -> Option<Bytes> {
         let seal_at = rest.len().checked_sub(SEAL_BYTES)?;
         let given = rest.split_off(seal_at);
         let mut mac = seal(&self.key, self.number, &length);
@@ -67,9 +76,11 @@ fn seal(key: &Hmac<Sha256>, number: u64, bytes: &[u8]) -> Hmac<Sha256> {
 
 /// How long the payload of the next frame is.
 ///
+/// # Units
+/// Bytes.
 /// # Errors
 /// The stream's; and when it is longer than any.
-pub(crate) async fn read_length(stream: &mut (impl AsyncRead + Unpin)) -> io::Result<usize> {
+pub async fn read_length(stream: &mut (impl AsyncRead + Unpin)) -> io::Result<usize> {
     let length = stream.read_u32().await? as usize;
     if length > FRAME_MAX {
         return Err(io::Error::new(
@@ -84,7 +95,7 @@ pub(crate) async fn read_length(stream: &mut (impl AsyncRead + Unpin)) -> io::Re
 ///
 /// # Errors
 /// The stream's; and when it was not sealed by the other side, as the next one of this link.
-pub(crate) async fn read_payload(
+pub async fn read_payload(
     stream: &mut (impl AsyncRead + Unpin),
     opener: &mut Opener,
     length: usize,
@@ -96,38 +107,10 @@ pub(crate) async fn read_payload(
     opened.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "a frame that the other node has not sealed"))
 }
 
-/// One message of a handshake.
-///
-/// # Errors
-/// The stream's; and when it is longer than any.
-pub(crate) async fn read_message(stream: &mut (impl AsyncRead + Unpin), most: usize) -> io::Result<Vec<u8>> {
-    let length = usize::from(stream.read_u16().await?);
-    if length > most {
-        return Err(io::Error::new(
-            io::ErrorKind::InvalidData,
-            format!("a message of {length} bytes; at most {most} are sent"),
-        ));
-    }
-    let mut bytes = vec![0; length];
-    stream.read_exact(&mut bytes).await?;
-    Ok(bytes)
-}
-
-/// Sends one message of a handshake.
-///
-/// # Errors
-/// The stream's.
-pub(crate) async fn write_message(stream: &mut (impl AsyncWrite + Unpin), message: &[u8]) -> io::Result<()> {
-    let mut bytes = Vec::with_capacity(2 + message.len());
-    bytes.extend_from_slice(&u16::try_from(message.len()).expect("messages of a handshake are short").to_be_bytes());
-    bytes.extend_from_slice(message);
-    stream.write_all(&bytes).await
-}
-
 /// The longest payload: an append message of one entry, and an entry is a batch of commands.
-pub(crate) const FRAME_MAX: usize = 72 << 20;
-const LENGTH_BYTES: usize = 4;
-const SEAL_BYTES: usize = 16;
+pub const FRAME_MAX: usize = 72 << 20;
+pub(crate) const LENGTH_BYTES: usize = 4;
+pub(crate) const SEAL_BYTES: usize = 16;
 
 #[cfg(test)]
 mod tests {
