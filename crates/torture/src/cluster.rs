@@ -110,7 +110,7 @@ impl Cluster {
         self.books().map(|(leader, _)| leader)
     }
 
-    /// The books and who told them, once somebody leads.
+    /// The books and who leads, once somebody does.
     pub(crate) fn books(&mut self) -> Outcome<(usize, Books)> {
         wait_for("a node leads", PATIENCE, || {
             self.check_alive()?;
@@ -118,11 +118,14 @@ impl Cluster {
         })
     }
 
-    /// The books and who told them, if somebody leads. Where two answer, the later term is right.
+    /// The books and who leads, if somebody does. Any node may answer for the leader; where answers differ, the later term is
+    /// right.
     fn books_now(&self) -> Option<(usize, Books)> {
         let told = self.up().into_iter().filter_map(|node| {
-            let books = self.operator.books(&self.network.of(node).admin)?;
-            (!books.stale).then_some((node, books))
+            let admin = &self.network.of(node).admin;
+            let books = self.operator.books(admin)?;
+            let leader = self.operator.leader(admin)?;
+            (!books.stale).then_some((leader, books))
         });
         told.max_by_key(|(_, books)| books.epoch)
     }

@@ -37,6 +37,12 @@ pub(crate) struct PathBooks {
     depth: u64,
 }
 
+/// Who leads.
+#[derive(Clone, Debug, Deserialize)]
+struct LeaderTold {
+    leader_id: Option<usize>,
+}
+
 /// What a group promises.
 #[derive(Clone, Debug, Deserialize)]
 pub(crate) struct GroupTold {
@@ -81,7 +87,12 @@ impl Operator {
         Self { agent: config.new_agent() }
     }
 
-    /// The books as a node tells them; nothing if it does not lead, has no majority to ask, or does not answer.
+    /// Who leads, by a node that knows it.
+    pub(crate) fn leader(&self, admin: &str) -> Option<usize> {
+        self.get::<LeaderTold>(admin, "/v1/cluster/leader")?.leader_id
+    }
+
+    /// The books as a node tells them, of its own or the leader's; nothing if there is no majority to ask, or no answer.
     pub(crate) fn books(&self, admin: &str) -> Option<Books> {
         self.get(admin, "/v1/balance")
     }
