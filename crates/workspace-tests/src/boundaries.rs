@@ -22,6 +22,7 @@ pub const ORDER: &[&str] = &[
     "check",
     "sim",
     "mortarmq",
+    "torture",
     "workspace-tests",
 ];
 
@@ -43,6 +44,7 @@ pub const ARROWS: &[(&str, &[&str])] = &[
     ("check", &["history"]),
     ("sim", &["types", "wire", "delivery", "shard", "replica", "storage", "node", "history", "check"]),
     ("mortarmq", &["types", "wire", "transport", "client", "server", "history", "check", "sim"]),
+    ("torture", &["types", "wire", "client", "history", "check", "lossyfs"]),
     ("workspace-tests", &[]),
 ];
 

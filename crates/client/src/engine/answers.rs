@@ -93,7 +93,12 @@ impl Engine {
                 }
             }
             Sent::Resolve { topics } => self.on_topics(&topics, result)?,
-            Sent::Heartbeat { .. } | Sent::Credit { .. } | Sent::Ping => {}
+            Sent::Heartbeat { subscription } => {
+                if let Some(subscription) = self.subscriptions.get_mut(&subscription) {
+                    subscription.heard();
+                }
+            }
+            Sent::Credit { .. } | Sent::Ping => {}
         }
         Ok(())
     }
@@ -138,7 +143,12 @@ impl Engine {
                     subscription.subscribe_failed(error, now, effects);
                 }
             }
-            Sent::Heartbeat { subscription } | Sent::Credit { subscription } => {
+            Sent::Heartbeat { subscription } => {
+                if let Some(subscription) = self.subscriptions.get_mut(&subscription) {
+                    subscription.heartbeat_refused(&error, now);
+                }
+            }
+            Sent::Credit { subscription } => {
                 if let Some(subscription) = self.subscriptions.get_mut(&subscription) {
                     subscription.word_refused(&error, now);
                 }

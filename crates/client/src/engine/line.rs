@@ -236,8 +236,12 @@ impl Line {
             // It came behind one that was not stored; the plan says what becomes of its number.
             return self.after_answer(effects);
         }
-        self.entries[at].may_be_stored |= error.outcome == Outcome::Unknown && code != Some(ErrorCode::SeqExpired);
+        let is_open = error.outcome == Outcome::Unknown && code != Some(ErrorCode::SeqExpired);
+        self.entries[at].may_be_stored |= is_open;
         if error.retry_helps() && !self.is_time_up(now) {
+            if is_open {
+                tell_lost(self.scribe.as_ref(), &mut self.entries[at], self.producer_id, effects);
+            }
             let wait = match error.retry_after_ms {
                 0 => self.backoff.next_wait(),
                 ms => Duration::from_millis(u64::from(ms)),
@@ -461,7 +465,7 @@ fn tell(
     }
 }
 
-/// Tells a history that an attempt was not answered. The next one is a call of its own: the index that its answer rests on
+/// Tells a history that an attempt was not answered, or that nobody knows what became of it. The next one is a call of its own: the index that its answer rests on
 /// says nothing of when this one took effect.
 fn tell_lost(scribe: Option<&Scribe>, entry: &mut Entry, producer_id: u64, effects: &mut Effects) {
     let Some(scribe) = scribe else { return };

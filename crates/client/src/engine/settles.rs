@@ -115,10 +115,9 @@ impl Settles {
         }
     }
 
-    /// No answer will come on this connection any more: all of it is sent again on the next. A history has the lost attempt as
-    /// a call of its own: the index that the next one's answer rests on says nothing of when this one took effect.
-    pub(crate) fn disconnected(&mut self, effects: &mut Effects) {
-        let mut items = self.take_in_flight();
+    /// Puts back attempts that may have taken effect. A history has each as a call of its own: the index that the next one's answer
+    /// rests on says nothing of when this one took effect.
+    pub(crate) fn put_back_open(&mut self, mut items: Vec<Item>, effects: &mut Effects) {
         if let Some(scribe) = &self.scribe {
             let now_ns = scribe.now_ns();
             for item in &mut items {
@@ -127,6 +126,12 @@ impl Settles {
             }
         }
         self.put_back(items.into_iter());
+    }
+
+    /// No answer will come on this connection any more: all of it is sent again on the next.
+    pub(crate) fn disconnected(&mut self, effects: &mut Effects) {
+        let items = self.take_in_flight();
+        self.put_back_open(items, effects);
     }
 
     /// Everything, for an end without answers.

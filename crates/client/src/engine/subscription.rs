@@ -4,6 +4,7 @@
 //! does not. Where the broker has lost the member it joins anew, and what it held under the old one may still be settled
 //! until the broker says that its lease is lost.
 
+mod alive;
 mod answers;
 mod resume;
 
@@ -19,6 +20,7 @@ use mortarmq_wire::{List, Outcome};
 use tokio::sync::{Notify, oneshot};
 use tokio::time::Instant;
 
+use self::alive::Alive;
 use self::resume::Identity;
 use super::effects::{DoneResult, Effect, Effects};
 use super::hand_over::HandOver;
@@ -40,6 +42,7 @@ pub(crate) struct Subscription {
     member: Option<Member>,
     /// The member that the next SUB resumes; none before the first, and after the broker has lost it.
     identity: Option<Identity>,
+    alive: Alive,
     /// Whether a SUB is in flight.
     is_requested: bool,
     /// Whether the last SUB asked for pushes.
@@ -147,6 +150,7 @@ impl Subscription {
             settings,
             member: None,
             identity: None,
+            alive: Alive::default(),
             is_requested: false,
             is_credit_asked: false,
             is_credit_changed: false,
@@ -309,6 +313,7 @@ impl Subscription {
     pub(crate) fn disconnected(&mut self, effects: &mut Effects) {
         self.topic.disconnected();
         self.member = None;
+        self.alive.disconnected();
         self.is_requested = false;
         self.heartbeat_at = None;
         self.settles.disconnected(effects);
@@ -330,6 +335,7 @@ impl Subscription {
         let Some(member) = self.member else { return };
         if self.heartbeat_at.is_some_and(|at| at <= now) {
             self.heartbeat_at = Some(now + self.settings.heartbeat_every);
+            self.asks_to_live();
             member.heartbeat(HeartbeatState::Active).encode(&mut link.out);
             link.sent.push_back(Sent::Heartbeat { subscription: self.home.subscription });
         }
@@ -349,11 +355,8 @@ impl Subscription {
         for item in self.settles.take_all() {
             self.answer(item, None, Err(unsettled.clone()), effects);
         }
-        if let (Some(scribe), Some(_)) = (&self.scribe, &self.identity) {
-            // It did not leave as far as it knows: its session ends by itself.
-            let call_ns = self.closing.as_ref().map_or_else(|| scribe.now_ns(), |closing| closing.call_ns);
-            effects.tell([scribe.left(call_ns, None, Err(Outcome::Unknown))]);
-        }
+        // It did not leave as far as it knows: its session ends by itself.
+        self.lose_session(effects);
         // Nothing can be settled any more, so nothing of it is handed to anybody.
         drop(self.hand_over.release_all());
         let pull = self.pull.take().map(|pull| pull.reply);
@@ -415,6 +418,7 @@ impl Subscription {
         match request.encode(&mut link.out) {
             Ok(()) => {
                 self.is_requested = true;
+                self.asks_to_live();
                 link.sent.push_back(Sent::Subscribe { subscription: self.home.subscription });
             }
             Err(error) => self.end(&error.into(), effects),

@@ -296,7 +296,32 @@ async fn a_member_that_the_broker_forgot_joins_again() {
     assert_eq!(soon("the settle", delivery.ack()).await, Err(SettleError::LeaseLost));
     let again = next(&mut consumer).await;
     assert_eq!((text(&again), again.cause), ("a", Cause::ConsumerLost));
-    assert_eq!(resumes(&fake), [None, None], "who is told so has no member to resume");
+    assert_eq!(
+        resumes(&fake),
+        [None, Some(vec![1]), None],
+        "only the subscription may have ended: the member is tried first"
+    );
+}
+
+#[tokio::test]
+async fn p7_a_subscription_that_ends_without_its_connection_costs_no_session() {
+    // As when a node gives up its office and keeps its connections: the subscription is gone, the member lives.
+    let mut is_refused = false;
+    let fake = Fake::start_with(&["orders"], move |seen| match seen {
+        Seen::Settle { .. } if !is_refused => {
+            is_refused = true;
+            Fault::Refuse(ErrorCode::UnknownMember)
+        }
+        _ => Fault::None,
+    })
+    .await;
+    fake.state().put("", "a");
+    let client = connect(&fake).await;
+    let mut consumer = client.consumer("orders", "billing", ConsumerOptions::default()).await.unwrap();
+    let delivery = next(&mut consumer).await;
+    assert_eq!(soon("the settle", delivery.ack()).await, Ok(()), "under its first lease");
+    assert_eq!(resumes(&fake), [None, Some(vec![1])], "as the member that it was");
+    assert_eq!(fake.state().deliveries(), 1);
 }
 
 #[tokio::test]

@@ -152,6 +152,9 @@ pub(crate) struct State {
     pub(crate) loses_messages: bool,
     /// Whether nothing is answered, though connections stand.
     pub(crate) is_mute: bool,
+    /// Whether a pull that finds nothing waits, and the subscription whose pull does.
+    pub(crate) parks_pulls: bool,
+    parked: Option<u16>,
     /// Whether nothing is pushed for now.
     pub(crate) is_paused: bool,
 }
@@ -504,6 +507,9 @@ impl State {
         }
         if heartbeat.state == HeartbeatState::Leave {
             self.end_member(heartbeat.subscription_id, Cause::Released);
+            if self.parked.take_if(|parked| *parked == heartbeat.subscription_id).is_some() {
+                refuse_pull(heartbeat.subscription_id, out);
+            }
         }
         HeartbeatOk { position: self.position() }.encode(out);
     }
@@ -528,12 +534,19 @@ impl State {
     fn on_pull(&mut self, pull: &Pull<'_>, out: &mut BytesMut) {
         let subscription_id = pull.subscription_id;
         let Some(member) = self.members.get(&subscription_id).copied() else {
-            let mut answer = ErrorAnswer::new(ErrorCode::UnknownMember, Op::Pull.number(), b"no such member");
-            answer.subscription_id = subscription_id;
-            return answer.encode(out);
+            return refuse_pull(subscription_id, out);
         };
         let message_count = self.lease_next(subscription_id, member, usize::from(pull.max_msgs), out);
+        if message_count == 0 && self.parks_pulls {
+            self.parked = Some(subscription_id);
+            return;
+        }
         PullOk { subscription_id, message_count: message_count as u16, position: self.position() }.encode(out);
+    }
+
+    /// Whether a pull waits.
+    pub(crate) fn has_parked(&self) -> bool {
+        self.parked.is_some()
     }
 
     /// Pushes what the members' credit allows.
@@ -622,6 +635,12 @@ fn refuse(code: ErrorCode, op: Op, out: &mut BytesMut) {
 }
 
 /// The member that a SUB resumes, and what it holds. Only the secret that SUB's OK told resumes anything.
+fn refuse_pull(subscription_id: u16, out: &mut BytesMut) {
+    let mut answer = ErrorAnswer::new(ErrorCode::UnknownMember, Op::Pull.number(), b"no such member");
+    answer.subscription_id = subscription_id;
+    answer.encode(out);
+}
+
 fn resume_of(subscribe: &Subscribe<'_>) -> Option<(u64, BTreeSet<u64>)> {
     let options: serde_json::Value = serde_json::from_slice(subscribe.options).expect("options are JSON");
     let resume = options.get("resume")?;

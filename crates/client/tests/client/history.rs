@@ -175,3 +175,89 @@ async fn a_consumer_whose_broker_is_gone_leaves_an_open_leave_and_open_settles()
     ops.dedup();
     assert_eq!(ops, ["deliver", "ack", "operate"]);
 }
+
+#[tokio::test]
+async fn an_attempt_of_which_nobody_knows_what_became_is_a_call_of_its_own() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let file = folder.path().join("history.jsonl");
+    let mut refused = Vec::new();
+    // A leader that lost its majority after it had proposed them: they may be done by whoever leads next.
+    let fake = Fake::start_with(&["orders"], move |seen| {
+        let is_concerned = matches!(seen, Seen::Publish { .. } | Seen::Settle { .. });
+        if is_concerned && !refused.contains(seen) {
+            refused.push(seen.clone());
+            return Fault::Refuse(ErrorCode::QuorumLost);
+        }
+        Fault::None
+    })
+    .await;
+    let (client, recorder) = recorded(&fake, &file).await;
+    let producer = client.producer("orders", ProducerOptions::default()).await.unwrap();
+    soon("the repeat", producer.publish(Message::of(b"m1:a"))).await.unwrap();
+    let mut consumer = client.consumer("orders", "billing", ConsumerOptions::default()).await.unwrap();
+    let delivery = soon("a delivery", consumer.next()).await.unwrap().unwrap();
+    soon("the repeat", delivery.ack()).await.unwrap();
+    soon("the end", consumer.close()).await.unwrap();
+    drop(producer);
+    soon("the end", client.close()).await;
+
+    let records = records(&file, recorder);
+    for op in ["publish", "ack"] {
+        let [lost, repeated] = of(&records, op, "m1")[..] else { panic!("{op}: {records:?}") };
+        assert_eq!(fields(lost, ["outcome", "ret"]), [&Value::from("unknown"), &Value::Null], "{lost}");
+        assert_eq!(repeated["outcome"], "ok", "{repeated}");
+        assert!(number(lost, "call") < number(repeated, "call"));
+    }
+}
+
+#[tokio::test]
+async fn a_session_that_was_lost_is_a_leave_since_it_was_last_known() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let file = folder.path().join("history.jsonl");
+    let fake = Fake::start(&["orders"]).await;
+    fake.state().put("", "m1:a");
+    let (client, recorder) = recorded(&fake, &file).await;
+    let before = Recording::now_ns();
+    let mut consumer = client.consumer("orders", "billing", ConsumerOptions::default()).await.unwrap();
+    let joined = Recording::now_ns();
+    soon("a delivery", consumer.next()).await.unwrap().unwrap();
+    fake.state().end_all_sessions();
+    // Whatever it asks for now, it is told; then it joins anew, and the message comes again.
+    consumer.set_credit(Some(7), None).unwrap();
+    let again = soon("the message again", consumer.next()).await.unwrap().unwrap();
+    again.ack().await.unwrap();
+    soon("the end", consumer.close()).await.unwrap();
+    soon("the end", client.close()).await;
+
+    let records = records(&file, recorder);
+    let left: Vec<&Value> = records.iter().filter(|record| record["kind"] == "leave").collect();
+    let [lost, left] = left[..] else { panic!("{records:?}") };
+    assert_eq!(fields(lost, ["outcome", "ret"]), [&Value::from("unknown"), &Value::Null]);
+    assert!((before..joined).contains(&number(lost, "call")), "it may have ended as soon as it had begun: {lost}");
+    assert_eq!(fields(left, ["outcome", "client"]), [&Value::from("ok"), &lost["client"]]);
+}
+
+#[tokio::test]
+async fn a_consumer_that_leaves_while_its_pull_waits_has_left() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let file = folder.path().join("history.jsonl");
+    let fake = Fake::start(&["orders"]).await;
+    fake.state().parks_pulls = true;
+    let (client, recorder) = recorded(&fake, &file).await;
+    let options = ConsumerOptions { credit_messages: Some(0), ..ConsumerOptions::default() };
+    let consumer = client.consumer("orders", "billing", options).await.unwrap();
+    {
+        let mut pull = std::pin::pin!(consumer.pull(PullOptions::default()));
+        tokio::select! {
+            _ = &mut pull => panic!("there is nothing"),
+            () = fake.until("the pull waits", |state| state.has_parked()) => {}
+        }
+    }
+    // The pull is told first that there is no such member.
+    soon("the end", consumer.close()).await.unwrap();
+    soon("the end", client.close()).await;
+    let records = records(&file, recorder);
+    let leaves: Vec<&Value> = records.iter().filter(|record| record["kind"] == "leave").collect();
+    let [left] = leaves[..] else { panic!("{records:?}") };
+    assert_eq!(left["outcome"], "ok", "{left}");
+}

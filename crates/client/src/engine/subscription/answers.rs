@@ -23,6 +23,7 @@ impl Subscription {
 
     pub(crate) fn subscribed(&mut self, result: &[u8], now: Instant, effects: &mut Effects) {
         self.is_requested = false;
+        self.alive.answered(true);
         match SubscribeOk::decode(result) {
             Ok(ok) => {
                 self.identity = Some(Identity::of(&ok));
@@ -46,15 +47,23 @@ impl Subscription {
 
     pub(crate) fn subscribe_failed(&mut self, error: ServerError, now: Instant, effects: &mut Effects) {
         self.is_requested = false;
+        self.alive.answered(false);
         if self.is_retried(&error, now) {
             return;
         }
-        if self.identity.take().is_some() {
+        if self.identity.is_some() {
+            self.lose_session(effects);
             // The member is lost, and what it held with it. If anything else is wrong, a SUB without it is told so too.
             tracing::warn!(group = %self.settings.group, %error, "the member cannot be resumed; joining anew");
         } else {
             self.end(&ClientError::from(Box::new(error)), effects);
         }
+    }
+
+    /// A heartbeat was refused.
+    pub(crate) fn heartbeat_refused(&mut self, error: &ServerError, now: Instant) {
+        self.alive.answered(false);
+        self.word_refused(error, now);
     }
 
     /// A heartbeat, or that no more is wanted, was refused.
@@ -113,26 +122,34 @@ impl Subscription {
                 return items.into_iter().for_each(|item| self.settle_failed(item, error.clone(), now, effects));
             }
         };
-        let mut again = Vec::new();
+        let (mut refused, mut open) = (Vec::new(), Vec::new());
         for (item, code) in items.into_iter().zip(ok.codes) {
-            if let Some(item) = self.item_answered(item, code, ok.position, now, effects) {
-                again.push(item);
-            }
+            let again = if code.error().is_some_and(|code| code.outcome() == Outcome::Unknown) {
+                &mut open
+            } else {
+                &mut refused
+            };
+            again.extend(self.item_answered(item, code, ok.position, now, effects));
         }
-        if again.is_empty() {
+        if refused.is_empty() && open.is_empty() {
             self.succeeded();
         }
-        self.settles.put_back(again.into_iter());
+        self.settles.put_back(refused.into_iter());
+        self.settles.put_back_open(open, effects);
     }
 
     /// The whole SETTLE was refused.
     pub(crate) fn settles_failed(&mut self, error: ServerError, now: Instant, effects: &mut Effects) {
         let items = self.settles.take_in_flight();
-        if error.known_code() == Some(ErrorCode::UnknownMember) {
-            self.settles.put_back(items.into_iter());
-            self.join_again(now);
-        } else if self.is_retried(&error, now) {
-            self.settles.put_back(items.into_iter());
+        let is_member_lost = error.known_code() == Some(ErrorCode::UnknownMember);
+        if is_member_lost || self.is_retried(&error, now) {
+            match error.outcome {
+                Outcome::Refused => self.settles.put_back(items.into_iter()),
+                Outcome::Unknown => self.settles.put_back_open(items, effects),
+            }
+            if is_member_lost {
+                self.join_again(now);
+            }
         } else {
             let error = ClientError::from(Box::new(error));
             items.into_iter().for_each(|item| self.settle_failed(item, error.clone(), now, effects));
@@ -202,9 +219,13 @@ impl Subscription {
         self.answer(item, None, Err(error.into()), effects);
     }
 
-    /// The broker knows this member no more: the consumer joins anew, after a pause so that it cannot spin.
+    /// The broker knows this subscription no more, which ends with the connection or with the office of the node that gave it. The
+    /// member may live on: the consumer resumes it, after a pause so that it cannot spin, and joins anew if that is refused.
     fn join_again(&mut self, now: Instant) {
-        self.identity = None;
+        if self.closing.as_ref().is_some_and(|closing| closing.is_leave_sent) {
+            // It has gone because it asked to: a pull that waits is told so before the leave is answered, which comes.
+            return;
+        }
         if self.member.take().is_some() {
             self.heartbeat_at = None;
             let wait = self.backoff.next_wait();
@@ -212,9 +233,6 @@ impl Subscription {
         }
         if let Some(pull) = &mut self.pull {
             pull.is_sent = false;
-        }
-        if let Some(closing) = &mut self.closing {
-            closing.is_leave_sent = false;
         }
     }
 
