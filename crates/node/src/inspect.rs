@@ -24,6 +24,10 @@ pub struct Gauges {
     pub unreadable: u64,
     /// Publishes refused with back-pressure since the start.
     pub back_pressure: u64,
+    /// Damaged places of segments, indexes and ledgers that other nodes are asked for.
+    pub repairing: u64,
+    /// Those that were repaired since the start.
+    pub repaired: u64,
 }
 
 impl Node {
@@ -41,6 +45,8 @@ impl Node {
             pulls: self.pulls.len() as u64,
             unreadable: self.unreadable,
             back_pressure: self.refused_back_pressure,
+            repairing: self.repairs.open(),
+            repaired: self.repairs.repaired(),
         }
     }
 

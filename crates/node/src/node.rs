@@ -31,6 +31,7 @@ use crate::queries::Queries;
 use crate::read_ahead::ReadAhead;
 use crate::recent::Recent;
 use crate::redrives::Redrives;
+use crate::repair::Repairs;
 use crate::request::Request;
 use crate::sends::Sends;
 use crate::sessions::Sessions;
@@ -103,6 +104,7 @@ pub struct Node {
     pub(crate) retention: Retaining,
     pub(crate) ages: Ages,
     pub(crate) catch_up: CatchUp,
+    pub(crate) repairs: Repairs,
     /// The state as it will be if all that is proposed commits; only [`Mutant::DedupBeforeCommit`] makes it.
     pub(crate) staged: Option<Box<Shard>>,
 }
@@ -196,6 +198,7 @@ impl Node {
             retention: Retaining::default(),
             ages: Ages::default(),
             catch_up: CatchUp::default(),
+            repairs: Repairs::default(),
             staged: None,
         }
     }
@@ -273,6 +276,7 @@ impl Node {
     pub fn handle_read(&mut self, now: Now, ticket: u64, result: ReadResult) {
         self.turn(now);
         let Some(result) = self.served(ticket, result) else { return };
+        let Some(result) = self.stretch_read(ticket, result) else { return };
         match result {
             ReadResult::Index(entries) => {
                 if let Some((path, _)) = self.stretches.read_done(ticket, &entries) {
@@ -287,7 +291,10 @@ impl Node {
             ReadResult::Failed(reason) => match self.stretches.read_failed(ticket) {
                 Some(FailedRead::OfIndex(place)) => self.read_facts_from_records(place),
                 // Neither index nor record says what key it has, so nothing may pass it (P8, P11).
-                Some(FailedRead::OfRecords) => self.unreadable += 1,
+                Some(FailedRead::OfRecords(place, from)) => {
+                    self.unreadable += 1;
+                    self.want_place_repaired(place, from);
+                }
                 Some(FailedRead::Moved(path)) => {
                     self.attention.insert(path);
                 }

@@ -52,7 +52,7 @@ pub(crate) fn recover(
     tell_unreadable(&drive.segments.take_unreadable());
     if drive.unwritten.is_some() {
         let bytes = drive.segments.unwritten_bytes();
-        tracing::warn!(bytes, "the disk is full: started with segments that wait in memory");
+        tracing::warn!(bytes, "started with segments that wait in memory, for room or for a repair");
     }
     if !drive.is_new {
         tell(&drive, begun);

@@ -183,7 +183,7 @@ impl Server {
         threads.push(thread);
         let (reads, pool) = read_pool::start(&reader, &events).map_err(StartError::Thread)?;
         threads.extend(pool);
-        let scrub = scrub_thread::start(disk, config.data_dir.clone(), config.scrub_bytes_per_s, Arc::clone(&metrics));
+        let scrub = scrub_thread::start_for(&config, disk, Arc::clone(&metrics), events.clone());
         let (scrub, thread) = scrub.map_err(StartError::Thread)?;
         threads.push(thread);
         let (watch_disk, thread) = watch_disk(Arc::clone(&room)).map_err(StartError::Thread)?;

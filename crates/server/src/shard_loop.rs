@@ -150,6 +150,7 @@ impl ShardLoop {
             }
             Event::CheckpointPutOff { log_index } => self.node.handle_checkpoint_put_off(now, log_index),
             Event::CatchUpDone { done } => self.node.handle_catch_up_done(now, done),
+            Event::Damaged { stretch, is_waited_for } => self.node.handle_damage(now, stretch, is_waited_for),
             Event::Disk { state } => self.node.handle_disk(now, state),
             Event::ReadDone { ticket, result } => self.node.handle_read(now, ticket, result),
             Event::NoMoreRequests { connection } => self.node.handle_no_more_requests(now, connection),

@@ -27,6 +27,7 @@ mod reserve;
 mod scrub;
 pub mod segment;
 mod staging;
+mod stretch;
 mod verify;
 
 pub use checkpoint::{
@@ -44,8 +45,9 @@ pub use ledger::LedgerRecord;
 pub use reserve::{Reserve, ReserveOptions};
 pub use scrub::{PassDone, Scrub, ScrubStep};
 pub use segment::{
-    AppendError, FlushError, FolderError, IndexEntry, ReadError, SegmentOptions, SegmentReader, SegmentRecord,
-    SegmentWriter, StoredRecord,
+    AppendError, FlushError, FolderError, IndexEntry, ReadError, RepairError, RepairOutcome, SegmentOptions,
+    SegmentReader, SegmentRecord, SegmentWriter, StoredRecord,
 };
 pub use staging::{Staging, StagingError, StagingStep, finish_install, resume_install};
+pub use stretch::Stretch;
 pub use verify::{Finding, FindingAt, Summary, VerifyError, verify};

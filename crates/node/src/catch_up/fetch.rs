@@ -154,6 +154,7 @@ impl Node {
             CatchUpDone::Installed => return self.go_on_from_snapshot(),
             CatchUpDone::Step(_) if fetching.goal.is_none() => return,
             CatchUpDone::Step(step) => self.take_step(now, step),
+            CatchUpDone::Repaired { .. } | CatchUpDone::GivenUp => unreachable!("that is no work for a snapshot"),
         }
         self.go_on(now);
     }

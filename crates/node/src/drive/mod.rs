@@ -20,8 +20,8 @@ pub use journal_keeper::JournalKeeper;
 pub use read::read;
 pub use recover::{DriveOptions, RecoverError, RecoverStage, RecoverWatch, RecoveredNode, recover};
 pub use room::{Room, RoomNews, Use, Waiting};
-pub use segment_keeper::{Checkpointed, Flushed, SegmentKeeper};
-pub use segments::{SegmentError, Segments, UnreadableCopy};
+pub use segment_keeper::{Checkpointed, Flushed, PutOff, SegmentKeeper};
+pub use segments::{SegmentError, Segments, Stuck, UnreadableCopy};
 pub use turns::{SlowReader, Turns};
 
 /// An error with everything it was caused by, in one line.

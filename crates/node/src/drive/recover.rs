@@ -10,7 +10,7 @@ use mortarmq_storage::{
 };
 
 use super::room::{Room, Use};
-use super::segments::{SegmentError, Segments};
+use super::segments::{SegmentError, Segments, Stuck};
 use super::{FLUSH_BYTES, chain};
 use crate::config::{NodeConfig, Now};
 use crate::node::Node;
@@ -84,6 +84,14 @@ pub enum RecoverError {
         /// What had to be written when the start gave up.
         bytes: u64,
     },
+    /// A dead letter is to be made of a message that is damaged here, and more than may stay in memory has to be written behind it.
+    #[error("a dead letter waits for the repair of its message, and {bytes} bytes of segments behind it: {reason}")]
+    Damaged {
+        /// What is wrong with the message, with file and offset.
+        reason: String,
+        /// What had to be written when the start gave up.
+        bytes: u64,
+    },
     /// The checkpoint, or a file that it lists, is damaged or cannot be read.
     #[error("the checkpoint cannot be used")]
     Checkpoint(#[source] CheckpointError),
@@ -119,6 +127,7 @@ pub fn recover(
     watch: &mut dyn RecoverWatch,
 ) -> Result<RecoveredNode, RecoverError> {
     let path = data_dir.to_path_buf();
+    let has_peers = config.has_peers();
     let exists = Journal::exists(&**disk, data_dir);
     let is_new = !exists.map_err(|source| RecoverError::DataDir { path: path.clone(), source })?;
     let installed = resume_install(&**disk, data_dir).map_err(RecoverError::Install)?;
@@ -130,8 +139,9 @@ pub fn recover(
     let mut segments =
         SegmentWriter::open(Arc::clone(disk), data_dir, options.segments).map_err(RecoverError::Folder)?;
     let covered = loaded.as_ref().map(|loaded| Covered { log_index: loaded.meta.log_index });
+    let checkpoint = covered.map(|covered| covered.log_index);
     if !is_new {
-        watch.note(RecoverStage::Begun { checkpoint: covered.map(|covered| covered.log_index) });
+        watch.note(RecoverStage::Begun { checkpoint });
     }
     let mut recovery = match loaded {
         Some(loaded) => {
@@ -152,13 +162,12 @@ pub fn recover(
         watch.note(RecoverStage::Replaying);
     }
     let mut behind = Behind::new(Segments::new(segments));
+    behind.segments.wait_for_repairs(has_peers);
     let recovered = Journal::recover(Arc::clone(disk), data_dir, options.journal, membership, covered, &mut |batch| {
         let work = recovery.handle_batch(batch).map_err(|error| stop(&error))?;
         behind.take(work, room, &mut recovery).map_err(|error| stop(&error))
     });
-    if behind.is_out_of_room {
-        return Err(RecoverError::NoRoom { path, bytes: behind.segments.unwritten_bytes() });
-    }
+    behind.check_room(path)?;
     let (mut journal, found) = recovered.map_err(RecoverError::Journal)?;
     if found.membership != recovery.membership() {
         return Err(RecoverError::Node(recovery.foreign_journal(&found.membership)));
@@ -177,7 +186,6 @@ pub fn recover(
         let (node, ticket) = recovery.finish_unwritten(watch.now()).map_err(RecoverError::Node)?;
         (node, Some(ticket))
     };
-    let checkpoint = covered.map(|covered| covered.log_index);
     Ok(RecoveredNode { node, journal, segments, unwritten, is_new, checkpoint, found })
 }
 
@@ -188,11 +196,23 @@ struct Behind {
     flush_at_bytes: u64,
     /// More waits than may be kept in memory.
     is_out_of_room: bool,
+    /// What it waits for, if that is a repair.
+    damaged: Option<String>,
 }
 
 impl Behind {
     fn new(segments: Segments) -> Self {
-        Self { segments, flush_at_bytes: FLUSH_BYTES, is_out_of_room: false }
+        Self { segments, flush_at_bytes: FLUSH_BYTES, is_out_of_room: false, damaged: None }
+    }
+
+    /// Says why the start must be given up, if it must.
+    fn check_room(&self, path: PathBuf) -> Result<(), RecoverError> {
+        let bytes = self.segments.unwritten_bytes();
+        match &self.damaged {
+            _ if !self.is_out_of_room => Ok(()),
+            Some(reason) => Err(RecoverError::Damaged { reason: reason.clone(), bytes }),
+            None => Err(RecoverError::NoRoom { path, bytes }),
+        }
     }
 
     fn take(&mut self, work: Vec<SegmentWork>, room: &Room, recovery: &mut NodeRecovery) -> Result<(), SegmentError> {
@@ -200,10 +220,19 @@ impl Behind {
         if self.segments.unwritten_bytes() < self.flush_at_bytes {
             return Ok(());
         }
-        if let Some(full) = self.segments.flush(room, Use::Segments)? {
+        if let Some(stuck) = self.segments.flush(room, Use::Segments)? {
             self.flush_at_bytes = self.segments.unwritten_bytes() + FLUSH_BYTES;
             self.is_out_of_room = self.segments.unwritten_bytes() > UNWRITTEN_BYTES_MAX;
-            return if self.is_out_of_room { Err(SegmentError::Flush(full)) } else { Ok(()) };
+            if !self.is_out_of_room {
+                return Ok(());
+            }
+            return Err(match stuck {
+                Stuck::NoRoom(full) => SegmentError::Flush(full),
+                Stuck::Damaged { reason, .. } => {
+                    self.damaged = Some(reason.clone());
+                    SegmentError::Waits { reason }
+                }
+            });
         }
         self.flush_at_bytes = FLUSH_BYTES;
         recovery.handle_segments_written();
