@@ -443,6 +443,8 @@ impl Node {
             Asked::Role { leader, epoch, is_leader } => {
                 self.handle_role(now, Office { leader: leader.map(node_of), epoch, is_leader });
             }
+            // What a node says that has lost what it had is no vote and no acknowledgement.
+            Asked::Send { .. } if self.is_rejoining() && !Mutant::RejoinVotes.is_on() => {}
             Asked::Send { to, message } => self.outputs.push_back(Output::SendPeer { to: node_of(to), message }),
         }
         true

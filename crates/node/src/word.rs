@@ -60,7 +60,7 @@ impl PeerWord {
                         CatchUpWord::Fetch { file, .. }
                         | CatchUpWord::Ask { file, .. }
                         | CatchUpWord::None { file, .. } => file.len(),
-                        CatchUpWord::Offer | CatchUpWord::Gone => 0,
+                        CatchUpWord::Offer | CatchUpWord::Gone | CatchUpWord::Lost | CatchUpWord::Reaches { .. } => 0,
                     }
             }
             Self::Forward(message) => match &message.body {

@@ -7,13 +7,13 @@
 //! | at | field | meaning, and the fault it guards against |
 //! |---|---|---|
 //! | 0 | magic `MMQU`, version u16 | another protocol, another version |
-//! | 6 | kind u8, reserved u8 | 1 offer, 2 fetch, 3 piece, 4 gone, 5 ask, 6 sound, 7 none; any other kind, and a reserved byte that is not 0, is refused |
+//! | 6 | kind u8, reserved u8 | 1 offer, 2 fetch, 3 piece, 4 gone, 5 ask, 6 sound, 7 none, 8 lost, 9 reaches; any other kind, and a reserved byte that is not 0, is refused |
 //! | 8 | bytes u32 | its whole length |
 //! | 12 | shard u32 | a message of another shard |
 //! | 16 | from u64, to u64 | Raft ids, not 0 (failure rule 4) |
 //! | 32 | epoch u64 | the leader's: what another epoch says is no longer so |
 //! | 40 | log_index u64, term u64, snapshot_bytes u64 | which checkpoint, and how long its file is; 0 from kind 5 on |
-//! | 64 | offset u64 | of a fetch or a piece, in the file; from kind 5 on where in it the damage begins |
+//! | 64 | offset u64 | of a fetch or a piece, in the file; from kind 5 on where in it the damage begins; of a reaches the log index |
 //! | 72 | wanted_bytes u32 | of a fetch: at most [`PIECE_BYTES_MAX`]; of a none: 1 if it is damaged there, too |
 //! | 76 | file_bytes u16, reserved u16 | at most [`FILE_BYTES_MAX`] |
 //! | 80 | data_bytes u32 | of a piece: at most [`PIECE_BYTES_MAX`]; of a sound: at most [`SOUND_BYTES_MAX`] |
@@ -105,6 +105,13 @@ pub enum CatchUpWord {
         /// Whether it is there, and cannot be read.
         is_damaged: bool,
     },
+    /// A node to its leader: what I had has rotted, and I have nothing.
+    Lost,
+    /// The leader: so far my log reached when I first heard that of you in my office.
+    Reaches {
+        /// Its last entry.
+        log_index: u64,
+    },
 }
 
 /// As much as is fetched at once, at most.
@@ -137,6 +144,8 @@ impl CatchUpMessage {
             CatchUpWord::None { file, at, is_damaged } => {
                 (KIND_NONE, (file.as_str(), *at, u32::from(*is_damaged), &[][..]))
             }
+            CatchUpWord::Lost => (KIND_LOST, nothing),
+            CatchUpWord::Reaches { log_index } => (KIND_REACHES, ("", *log_index, 0, &[][..])),
         };
         let most = if kind == KIND_SOUND { SOUND_BYTES_MAX } else { PIECE_BYTES_MAX };
         assert!(file.len() <= FILE_BYTES_MAX, "a path of {} bytes", file.len());
@@ -206,7 +215,13 @@ impl CatchUpMessage {
             KIND_NONE if is_damage && wanted_bytes <= 1 && left.is_empty() => {
                 CatchUpWord::None { file, at: offset, is_damaged: wanted_bytes == 1 }
             }
-            KIND_OFFER..=KIND_NONE => return Err(PeerBytesError::Pieces),
+            KIND_LOST if is_bare && snapshot == Snapshot::default() => CatchUpWord::Lost,
+            KIND_REACHES
+                if file.is_empty() && left.is_empty() && wanted_bytes == 0 && snapshot == Snapshot::default() =>
+            {
+                CatchUpWord::Reaches { log_index: offset }
+            }
+            KIND_OFFER..=KIND_REACHES => return Err(PeerBytesError::Pieces),
             found => return Err(PeerBytesError::Unknown { field: "kind", found }),
         };
         let is_named = from != 0 && to != 0;
@@ -225,6 +240,8 @@ const KIND_GONE: u8 = 4;
 const KIND_ASK: u8 = 5;
 const KIND_SOUND: u8 = 6;
 const KIND_NONE: u8 = 7;
+const KIND_LOST: u8 = 8;
+const KIND_REACHES: u8 = 9;
 const HEADER_BYTES: usize = 84;
 const _: () = assert!(HEADER_BYTES == 8 + 2 * 4 + 7 * 8 + 4 + 2 * 2 + 4);
 
@@ -250,6 +267,8 @@ mod tests {
             CatchUpWord::Ask { file: "topics/0000000000000001/0".to_owned(), at: 77 },
             CatchUpWord::Sound { file: file(), at: 32, data: Bytes::from_static(b"abc") },
             CatchUpWord::None { file: file(), at: 32, is_damaged: true },
+            CatchUpWord::Lost,
+            CatchUpWord::Reaches { log_index: 99 },
         ];
         let snapshot = Snapshot { log_index: 100, term: 3, bytes: 4096 };
         let (from, to, epoch) = (0x1_0000_0001, 0x2_0000_0001, Epoch::new(9));
@@ -301,13 +320,17 @@ mod tests {
         };
         let sealed = |at, value| sealed_of(1, at, value);
         // An ask of a snapshot or for bytes, a sound without any, a none of another kind of lack.
-        for (message, at, value) in [(4, 47, 1), (4, 75, 1), (4, 6, 6), (5, 6, 5), (6, 75, 2)] {
+        for (message, at, value) in
+            [(4, 47, 1), (4, 75, 1), (4, 6, 6), (5, 6, 5), (6, 75, 2), (7, 71, 1), (7, 47, 1), (8, 47, 1), (8, 75, 1)]
+        {
             assert_eq!(sealed_of(message, at, value), Err(PeerBytesError::Pieces), "{message} {at}");
         }
-        assert_eq!(sealed(6, 9), Err(PeerBytesError::Unknown { field: "kind", found: 9 }));
+        assert_eq!(sealed(6, 10), Err(PeerBytesError::Unknown { field: "kind", found: 10 }));
         assert_eq!(sealed(7, 1), Err(PeerBytesError::Unknown { field: "flags", found: 1 }));
         // Another kind, a fetch of more than a piece, lengths that do not add up, no UTF-8.
-        for (at, value) in [(6, 1), (6, 3), (6, 5), (6, 6), (6, 7), (72, 1), (77, 1), (80, 1), (84, 0xFF)] {
+        for (at, value) in
+            [(6, 1), (6, 3), (6, 5), (6, 6), (6, 7), (6, 8), (6, 9), (72, 1), (77, 1), (80, 1), (84, 0xFF)]
+        {
             assert_eq!(sealed(at, value), Err(PeerBytesError::Pieces), "{at}");
         }
     }

@@ -72,6 +72,9 @@ impl RecoverWatch for Watch {
         match stage {
             RecoverStage::Begun { checkpoint } => tracing::debug!(checkpoint, "recovery begun"),
             RecoverStage::Replaying => tracing::debug!("replaying the journal"),
+            RecoverStage::Rotten { reason } => tracing::error!(
+                "{reason}; this is set aside, and the other nodes bring this one up: until then it neither votes nor acknowledges"
+            ),
         }
     }
 }

@@ -23,6 +23,7 @@ pub mod disk;
 mod identity;
 pub mod journal;
 mod ledger;
+mod repairing;
 mod reserve;
 mod scrub;
 pub mod segment;
@@ -42,6 +43,7 @@ pub use journal::{
     Recovered, Released, TornTail,
 };
 pub use ledger::LedgerRecord;
+pub use repairing::{Repairing, RepairingError};
 pub use reserve::{Reserve, ReserveOptions};
 pub use scrub::{PassDone, Scrub, ScrubStep};
 pub use segment::{

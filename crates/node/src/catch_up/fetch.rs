@@ -147,7 +147,11 @@ impl Node {
             "invariant 1: nothing was asked of the segment writer"
         );
         match done {
-            CatchUpDone::Finished | CatchUpDone::Abandoned => {
+            CatchUpDone::Finished => {
+                fetching.staged = None;
+                return self.end_rejoin();
+            }
+            CatchUpDone::Abandoned => {
                 fetching.staged = None;
                 return;
             }

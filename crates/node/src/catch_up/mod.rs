@@ -19,6 +19,7 @@ use mortarmq_types::NodeId;
 use crate::config::{Now, node_of};
 use crate::node::Node;
 use crate::output::Output;
+use crate::rejoin::Rejoin;
 use fetch::Fetching;
 use serve::Serving;
 
@@ -91,6 +92,8 @@ pub enum CatchUpDone {
 pub(crate) struct CatchUp {
     pub(crate) serving: Serving,
     pub(crate) fetching: Fetching,
+    /// Whether, and how far, this node is brought up anew.
+    pub(crate) rejoin: Option<Rejoin>,
 }
 
 impl Node {
@@ -103,17 +106,24 @@ impl Node {
         }
         let (from, snapshot) = (message.from, message.snapshot);
         let Some(word) = self.hear_of_damage(now, from, message.word) else { return };
-        if let CatchUpWord::Fetch { file, offset, bytes } = word {
-            return self.serve(now, from, snapshot, (file, offset, bytes));
+        match word {
+            CatchUpWord::Fetch { file, offset, bytes } => {
+                return self.serve(now, from, snapshot, (file, offset, bytes));
+            }
+            CatchUpWord::Lost => return self.serve_all(now, from),
+            _ => {}
         }
         if self.leads || self.replica.leader() != Some(from) {
             return;
         }
         match word {
-            CatchUpWord::Offer => self.take_offer(now, snapshot),
+            CatchUpWord::Offer if self.may_take(snapshot) => self.take_offer(now, snapshot),
+            CatchUpWord::Reaches { log_index } => self.hear_reach(from, log_index),
             CatchUpWord::Piece { file, offset, data } => self.take_piece(now, snapshot, &file, offset, data),
             CatchUpWord::Gone => self.forget_snapshot(snapshot),
-            CatchUpWord::Fetch { .. }
+            CatchUpWord::Offer
+            | CatchUpWord::Fetch { .. }
+            | CatchUpWord::Lost
             | CatchUpWord::Ask { .. }
             | CatchUpWord::Sound { .. }
             | CatchUpWord::None { .. } => {}

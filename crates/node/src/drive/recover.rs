@@ -6,12 +6,13 @@ use std::sync::Arc;
 
 use mortarmq_storage::{
     CheckpointError, Covered, Disk, FolderError, Journal, JournalError, JournalOptions, RecoverStop, Recovered,
-    SegmentOptions, SegmentWriter, StagingError, finish_install, load_checkpoint, resume_install,
+    Repairing, RepairingError, SegmentOptions, SegmentWriter, StagingError, finish_install, load_checkpoint,
+    resume_install,
 };
 
 use super::room::{Room, Use};
 use super::segments::{SegmentError, Segments, Stuck};
-use super::{FLUSH_BYTES, chain};
+use super::{FLUSH_BYTES, chain, rejoin};
 use crate::config::{NodeConfig, Now};
 use crate::node::Node;
 use crate::output::SegmentWork;
@@ -45,7 +46,7 @@ pub struct RecoveredNode {
 }
 
 /// How far the recovery of a node is that was there before.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RecoverStage {
     /// The checkpoint is read.
     Begun {
@@ -54,6 +55,11 @@ pub enum RecoverStage {
     },
     /// The segments are as the checkpoint lists them, and the journal is read.
     Replaying,
+    /// The journal or the checkpoint has rotted: it is set aside, and the others bring the node up.
+    Rotten {
+        /// What is damaged, with file and offset.
+        reason: String,
+    },
 }
 
 /// What a recovery asks of its driver.
@@ -107,18 +113,73 @@ pub enum RecoverError {
     /// The segments cannot be written anew.
     #[error("cannot write the segments anew")]
     Segments(#[source] SegmentError),
+    /// The journal has rotted, and with it perhaps what this node voted for last.
+    #[error(
+        "the end of the journal is damaged, and with it perhaps this node's last vote: it must not vote again as the node it was; \
+         readmit it: mortarmq members readmit"
+    )]
+    VoteLost {
+        /// What is damaged.
+        #[source]
+        source: Box<RecoverError>,
+    },
+    /// That the node is brought up anew cannot be said or read.
+    #[error("cannot repair the data directory from the other nodes")]
+    Repairing(#[source] RepairingError),
     /// What the journal holds makes no node.
     #[error("cannot recover the node")]
     Node(#[source] NodeError),
 }
 
-/// Recovers the node of a data directory that is locked and whose identity is known. On a full disk the segments are
+/// Recovers the node of a data directory that is locked and whose identity is known. One of several whose journal or checkpoint has
+/// rotted begins with nothing but its vote, and is brought up by the others ([`Node::is_rejoining`]); where that may be lost too, it is
+/// refused.
+///
+/// # Errors
+/// Whatever keeps the data from being a node's. A torn tail is none.
+/// # Source
+/// Failure rule 3; docs/decisions/018-repair.md.
+pub fn recover(
+    disk: &Arc<dyn Disk>,
+    data_dir: &Path,
+    config: NodeConfig,
+    options: DriveOptions,
+    room: &Room,
+    watch: &mut dyn RecoverWatch,
+) -> Result<RecoveredNode, RecoverError> {
+    let found = Repairing::read(&**disk, data_dir).map_err(RecoverError::Repairing)?;
+    let found = found.map(|found| found.set_aside(&**disk, data_dir)).transpose().map_err(RecoverError::Repairing)?;
+    let is_over = found.map(|found| found.is_over(&**disk, data_dir)).transpose().map_err(RecoverError::Repairing)?;
+    let mut mark = found.filter(|_| is_over == Some(false));
+    if mark.is_none() {
+        match recover_whole(disk, data_dir, config.clone(), options, room, watch) {
+            Ok(node) => {
+                if config.has_peers() {
+                    Repairing::end(&**disk, data_dir).map_err(RecoverError::Repairing)?;
+                }
+                return Ok(node);
+            }
+            Err(error) => mark = Some(rejoin::begin(&**disk, data_dir, &config, found, error, watch)?),
+        }
+    }
+    let Some(mark) = mark else { unreachable!("set above") };
+    match rejoin::start(disk, data_dir, config.clone(), options, mark, watch) {
+        Err(error) => {
+            // The journal that was begun since has rotted too.
+            let mark = rejoin::begin(&**disk, data_dir, &config, Some(mark), error, watch)?;
+            rejoin::start(disk, data_dir, config, options, mark, watch)
+        }
+        started => started,
+    }
+}
+
+/// Recovers a node that has all it had. On a full disk the segments are
 /// written with room from the reserve, and what it is not enough for stays in memory, within bounds (failure rule 8).
 /// The clocks are read when all is replayed.
 ///
 /// # Errors
 /// Whatever keeps the data from being a node's. A torn tail is none.
-pub fn recover(
+fn recover_whole(
     disk: &Arc<dyn Disk>,
     data_dir: &Path,
     config: NodeConfig,
@@ -240,7 +301,7 @@ impl Behind {
     }
 }
 
-fn stop(error: &dyn std::error::Error) -> RecoverStop {
+pub(super) fn stop(error: &dyn std::error::Error) -> RecoverStop {
     RecoverStop { reason: chain(error) }
 }
 

@@ -175,6 +175,7 @@ impl SegmentKeeper {
             },
             CatchUpWork::Finish { log_index } => {
                 self.staging.finish(log_index).map_err(SegmentError::CatchUp)?;
+                self.segments.end_rejoin()?;
                 return Ok(CatchUpDone::Finished);
             }
             CatchUpWork::Abandon => {

@@ -2,10 +2,13 @@
 //! as the order of the log is the order of the files.
 
 use std::collections::VecDeque;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use mortarmq_shard::MessagePlace;
 use mortarmq_storage::{
-    AppendError, CheckpointError, FlushError, RepairError, SegmentReader, SegmentWriter, StagingError, Stretch,
+    AppendError, CheckpointError, Disk, FlushError, RepairError, Repairing, RepairingError, SegmentReader,
+    SegmentWriter, StagingError, Stretch,
 };
 
 use super::chain;
@@ -31,6 +34,9 @@ pub enum SegmentError {
     /// What another node has could not be written in place of what is damaged here.
     #[error("damage could not be repaired")]
     Repair(#[source] RepairError),
+    /// That the node is brought up anew could not be ended.
+    #[error("the repair of the data directory could not be ended")]
+    Rejoin(#[source] RepairingError),
     /// More waits behind the repair of a message than may stay in memory.
     #[error("too much waits for the repair of a message: {reason}")]
     Waits {
@@ -56,6 +62,8 @@ pub struct Segments {
     unreadable: Vec<UnreadableCopy>,
     /// Whether a copy waits for the repair of its source: there are other nodes that may have it.
     has_peers: bool,
+    /// The data directory, if it says that the node is brought up anew.
+    rejoins: Option<(Arc<dyn Disk>, PathBuf)>,
     /// A source that no node has.
     given_up: Option<Stretch>,
 }
@@ -79,12 +87,23 @@ impl Segments {
     #[must_use]
     pub fn new(writer: SegmentWriter) -> Self {
         let (backlog, unreadable) = (VecDeque::new(), Vec::new());
-        Self { writer, backlog, backlog_bytes: 0, unreadable, has_peers: false, given_up: None }
+        Self { writer, backlog, backlog_bytes: 0, unreadable, has_peers: false, rejoins: None, given_up: None }
     }
 
     /// If there are other nodes, a copy whose source is damaged waits until one of them has mended it.
     pub(super) fn wait_for_repairs(&mut self, has_peers: bool) {
         self.has_peers = has_peers;
+    }
+
+    /// The node was brought up anew, until now.
+    pub(super) fn begin_rejoin(&mut self, disk: Arc<dyn Disk>, data_dir: &Path) {
+        self.rejoins = Some((disk, data_dir.to_path_buf()));
+    }
+
+    /// The node has everything: its data directory says so.
+    pub(super) fn end_rejoin(&mut self) -> Result<(), SegmentError> {
+        let Some((disk, data_dir)) = self.rejoins.take() else { return Ok(()) };
+        Repairing::end(&*disk, &data_dir).map_err(SegmentError::Rejoin)
     }
 
     /// No node has this sound: what copies it goes on without.
