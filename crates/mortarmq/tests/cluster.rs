@@ -1,6 +1,8 @@
 //! Goal: three nodes as processes keep the contract when the one that leads is killed, stopped or emptied, and whoever connects without
 //! being one of them changes nothing. Method: the binary, three times, on ports of this machine.
 
+#[path = "cluster/rot.rs"]
+mod rot;
 mod support;
 
 use std::io::Write;

@@ -66,7 +66,13 @@ impl NodeHandle for AdminHandle {
     fn readiness(&self) -> Readiness {
         let stopping = *self.stopping.borrow();
         let serves = self.shared.status.is_ready.load(Ordering::Relaxed);
-        let why = if stopping { "the node is stopping" } else { "the node does not lead" };
+        let why = match self.shared.status.is_rejoining.load(Ordering::Relaxed) {
+            _ if stopping => "the node is stopping",
+            true => {
+                "the journal or the checkpoint has rotted, and the other nodes bring this one up: it neither votes nor acknowledges"
+            }
+            false => "the node does not lead",
+        };
         let damaged = self.shared.metrics.scrub_damaged();
         let rotten = (damaged > 0).then(|| format!("the scrub found {damaged} damaged places: see the log"));
         let room = [("disk_low", self.room.is_low()), ("disk_full", self.room.is_full())];
@@ -90,6 +96,9 @@ impl NodeHandle for AdminHandle {
             broker: &self.broker(),
             pending_bytes: gauges.pending_bytes,
             unwritten_bytes: gauges.unwritten_bytes,
+            repairing: gauges.repairing,
+            repaired: gauges.repaired,
+            is_rejoining: self.shared.status.is_rejoining.load(Ordering::Relaxed),
             journal_bytes: machine::folder_bytes(&self.data_dir.join("journal")),
             checkpoint_age: machine::newest_age(&self.data_dir.join("checkpoints")),
             reserve_bytes: self.room.reserve_bytes(),

@@ -273,6 +273,9 @@ impl ShardLoop {
     fn tell_status(&mut self) {
         let is_ready = self.node.is_ready();
         self.status.is_ready.store(is_ready, Ordering::Relaxed);
+        if self.status.is_rejoining.swap(self.node.is_rejoining(), Ordering::Relaxed) && !self.node.is_rejoining() {
+            tracing::info!("the other nodes have brought this one up: it votes and acknowledges again");
+        }
         self.status.quorum_state.store(self.node.quorum_state(), Ordering::Relaxed);
         if is_ready && !self.is_ready_told {
             self.is_ready_told = true;

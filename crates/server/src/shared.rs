@@ -37,6 +37,8 @@ pub(crate) struct Status {
     pub(crate) started: Instant,
     /// Whether the node serves.
     pub(crate) is_ready: AtomicBool,
+    /// Whether the other nodes bring this one up, because its journal or checkpoint has rotted.
+    pub(crate) is_rejoining: AtomicBool,
     /// Whether everything ends now.
     pub(crate) is_stopping: AtomicBool,
     /// 0 healthy, 1 soft, 2 read-only.
@@ -46,8 +48,9 @@ pub(crate) struct Status {
 impl Status {
     /// A node that does not serve yet.
     pub(crate) fn new() -> Self {
-        let (is_ready, is_stopping) = (AtomicBool::new(false), AtomicBool::new(false));
-        Self { started: Instant::now(), is_ready, is_stopping, quorum_state: AtomicU8::new(READ_ONLY) }
+        let no = || AtomicBool::new(false);
+        let (is_ready, is_rejoining, is_stopping) = (no(), no(), no());
+        Self { started: Instant::now(), is_ready, is_rejoining, is_stopping, quorum_state: AtomicU8::new(READ_ONLY) }
     }
 }
 
