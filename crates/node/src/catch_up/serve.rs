@@ -74,11 +74,11 @@ impl Node {
 
     /// The snapshot that the log in memory goes on from; if there is none, one is made.
     fn snapshot_to_offer(&mut self) -> Option<Snapshot> {
-        let reach = self.catch_up.serving.lost.values().map(|(reach, _)| *reach).max().unwrap_or(0);
+        // One that has lost everything waits for what is not committed yet; nobody else does, whose word may be needed for that.
+        let applied = self.replica.applied_log_index();
+        let reaches = self.catch_up.serving.lost.values().map(|(reach, _)| *reach);
+        let reach = reaches.filter(|reach| *reach <= applied).max().unwrap_or(0);
         let base = self.replica.base_log_index().max(reach);
-        if self.replica.applied_log_index() < base {
-            return None;
-        }
         if let Some(offered) = self.catch_up.serving.offered.filter(|offered| offered.log_index >= base) {
             return Some(offered);
         }

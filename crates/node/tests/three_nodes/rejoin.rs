@@ -176,6 +176,24 @@ fn p1_what_only_the_leader_and_a_node_had_that_lost_it_is_not_lost() {
 }
 
 #[test]
+fn p12_a_node_that_lost_all_does_not_keep_another_from_catching_up_whose_word_is_needed() {
+    let little = NodeOptions { peer_lag_bytes: 20_000, journal_keep_bytes: 0, ..SHORT };
+    let (mut world, leader, node) = loaded(42, little);
+    let third = 3 - leader - node;
+    world.net.cut(Shape::Alone(third));
+    world.run_for(2000);
+    world.kill(node);
+    rot(&world, node, "journal");
+    // Nobody is left to confirm what the leader proposes now.
+    world.run_for(100);
+    world.net.heal();
+    world.start(node);
+    assert!(is_rejoining(&world, node));
+    assert!(world.run_until(20_000, |world| !is_rejoining(world, node)), "{:?}", world.leader());
+    world.end();
+}
+
+#[test]
 fn rule_3_where_the_vote_may_be_lost_too_the_node_is_refused_by_name() {
     let (mut world, _, node) = loaded(39, SHORT);
     world.kill(node);
@@ -197,7 +215,7 @@ fn rule_3_where_the_vote_may_be_lost_too_the_node_is_refused_by_name() {
 #[test]
 fn p1_a_crash_at_any_operation_of_such_a_start_leaves_a_node_that_is_brought_up() {
     let mut met = 0;
-    for operation in 0..40 {
+    for operation in (0..40).step_by(2) {
         let (mut world, _, node) = loaded(40, SHORT);
         world.kill(node);
         rot(&world, node, "journal");
@@ -216,17 +234,17 @@ fn p1_a_crash_at_any_operation_of_such_a_start_leaves_a_node_that_is_brought_up(
         assert!(world.run_until(10_000, |world| !is_rejoining(world, node)), "{operation}");
         world.end();
     }
-    assert!(met > 15, "{met}");
+    assert!(met > 7, "{met}");
 }
 
 #[test]
 fn p1_a_crash_at_any_operation_of_the_install_that_follows_leaves_a_node_that_is_brought_up() {
     let mut met = 0;
-    for operation in (1..60).step_by(2) {
+    for operation in (1..60).step_by(4) {
         let (mut world, _, node) = loaded(41, SHORT);
         world.kill(node);
         rot(&world, node, "journal");
-        let is_power = operation % 4 == 1;
+        let is_power = operation % 8 == 1;
         world.machines[node].crash = Some(Crash { pieces: None, operation, is_power, is_armed: false });
         world.start(node);
         let is_over = |world: &World| world.node(node).is_some() && !is_rejoining(world, node);
@@ -236,5 +254,5 @@ fn p1_a_crash_at_any_operation_of_the_install_that_follows_leaves_a_node_that_is
         world.run_for(100);
         world.end();
     }
-    assert!(met > 15, "{met}");
+    assert!(met > 7, "{met}");
 }

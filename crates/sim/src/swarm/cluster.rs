@@ -25,9 +25,8 @@ pub(super) fn settle(settings: &mut Settings) {
 pub(super) fn spread(settings: &Settings, faults: &mut Vec<Fault>) {
     let mut chance = Random::of(settings.seed, 42);
     let end_us = settings.work_ms * 1000;
-    // What rots on one of several is repaired by the others, and what a full disk makes a node drop of its journal is brought to
-    // one that lacks it in another way: they can do neither yet.
-    faults.retain(|fault| !matches!(fault.kind, FaultKind::Rot { .. } | FaultKind::DiskFull { .. }));
+    // What a full disk makes a node drop of its journal is brought to one that lacks it in another way: they cannot do that yet.
+    faults.retain(|fault| !matches!(fault.kind, FaultKind::DiskFull { .. }));
     for fault in faults.iter_mut() {
         let leads = matches!(fault.anchor, Anchor::At(_)) && chance.one_in(3);
         fault.node = if leads { 0 } else { chance.between(1, settings.nodes) };

@@ -280,7 +280,11 @@ impl World {
                 return self.fail(format!("P11: a read failed on a disk that is whole: {reason}: {job:?}"));
             }
             if is_for_peer {
-                self.tally.reach("a snapshot was gone");
+                self.tally.reach(if matches!(job, ReadJob::File { .. }) {
+                    "a snapshot was gone"
+                } else {
+                    "a peer met rot"
+                });
                 return self.give(node, Input::ReadDone { ticket, result });
             }
             self.tally.reach("a read met rot");
