@@ -137,6 +137,11 @@ impl NodeRecovery {
         })
     }
 
+    /// How long the checkpoint's file is: what another node is offered of it.
+    pub(crate) fn note_checkpoint_bytes(&mut self, bytes: u64) {
+        self.checkpoints.last_bytes = bytes;
+    }
+
     /// The checkpoint was installed and the install not finished: what the journal has to say before the node starts, if it does
     /// not say it yet.
     ///

@@ -77,6 +77,11 @@ impl Fetching {
         self.whole.is_some() && !self.is_busy && self.phase == Phase::Fetching
     }
 
+    /// How long the checkpoint's file is.
+    pub(super) fn goal_bytes(&self) -> u64 {
+        self.goal.map_or(0, |goal| goal.bytes)
+    }
+
     pub(super) fn end(&mut self) {
         let Self { is_busy, not_before, staged, installed, .. } = *self;
         *self = Self { is_busy, not_before, staged, installed, ..Self::default() };

@@ -61,7 +61,9 @@ impl Node {
         self.staged = None;
         self.attention.clear();
         self.turns.clear();
+        let bytes = self.catch_up.fetching.goal_bytes();
         self.checkpoints = Checkpoints::at(meta.log_index, meta.term);
+        self.checkpoints.last_bytes = bytes;
         self.go_on_with_segments();
         // The leader gave that stamp before it offered the snapshot; what was heard since is no word of one who had this node.
         let stamped = self.shard.state().position().epoch;

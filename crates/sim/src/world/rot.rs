@@ -73,16 +73,13 @@ impl World {
     }
 
     /// Whether bytes of one of several nodes may rot: what the others have must be sound, and they must have everything.
-    pub(super) fn may_rot(&mut self, node: usize) -> bool {
-        for machine in &mut self.nodes {
-            let disk = machine.disk.clone();
-            machine.damages.retain(|damage| damage.is_there(&disk));
-        }
+    pub(super) fn may_rot(&self, node: usize) -> bool {
         let has_everything = |place: usize| {
             let machine = &self.nodes[place];
             let is_rejoining = machine.process.as_ref().is_some_and(|process| process.node.is_rejoining());
             let is_begun = machine.disk.exists(&Path::new(DATA_DIR).join("repairing")).unwrap_or(true);
-            machine.damages.is_empty() && !is_rejoining && !is_begun
+            let is_rotten = machine.damages.iter().any(|damage| damage.is_there(&machine.disk));
+            !is_rotten && !is_rejoining && !is_begun
         };
         (0..self.nodes.len()).all(|place| place == node || has_everything(place))
     }
