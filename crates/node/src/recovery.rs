@@ -6,7 +6,7 @@ use bytes::Bytes;
 use mortarmq_replica::{Entry, EntryKind, HardState, Recovery, Replica, ReplicaConfig};
 use mortarmq_shard::command::Batch;
 use mortarmq_shard::{CommandError, Effect, ImageError, Shard};
-use mortarmq_storage::{CheckpointMeta, Clock, JournalBatch, JournalEntry};
+use mortarmq_storage::{CheckpointMeta, Clock, JournalBatch, JournalEntry, LoadedCheckpoint};
 use mortarmq_types::{ClusterTime, Epoch, MonotonicTime, Mutant, ShardId, WallTime, mutants};
 
 use crate::clock::ClusterClock;
@@ -137,9 +137,11 @@ impl NodeRecovery {
         })
     }
 
-    /// How long the checkpoint's file is: what another node is offered of it.
-    pub(crate) fn note_checkpoint_bytes(&mut self, bytes: u64) {
-        self.checkpoints.last_bytes = bytes;
+    /// As [`Self::from_checkpoint`], of a file whose length is known: another node can be offered it.
+    pub(crate) fn from_loaded(config: NodeConfig, loaded: LoadedCheckpoint) -> Result<Self, NodeError> {
+        let mut recovery = Self::from_checkpoint(config, &loaded.meta, loaded.image)?;
+        recovery.checkpoints.last_bytes = loaded.bytes;
+        Ok(recovery)
     }
 
     /// The checkpoint was installed and the install not finished: what the journal has to say before the node starts, if it does

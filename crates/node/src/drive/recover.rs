@@ -204,11 +204,10 @@ fn recover_whole(
     if !is_new {
         watch.note(RecoverStage::Begun { checkpoint });
     }
-    let checkpoint_bytes = loaded.as_ref().map_or(0, |loaded| loaded.bytes);
     let mut recovery = match loaded {
         Some(loaded) => {
             segments.restore(&loaded.files).map_err(RecoverError::Checkpoint)?;
-            NodeRecovery::from_checkpoint(config, &loaded.meta, loaded.image)
+            NodeRecovery::from_loaded(config, loaded)
         }
         None => {
             segments.reset().map_err(RecoverError::Folder)?;
@@ -216,7 +215,6 @@ fn recover_whole(
         }
     }
     .map_err(RecoverError::Node)?;
-    recovery.note_checkpoint_bytes(checkpoint_bytes);
     if let Some(bytes) = recovery.segment_max_bytes() {
         segments.set_segment_bytes(bytes);
     }
