@@ -3,6 +3,8 @@
 
 #[path = "cluster/operations.rs"]
 mod operations;
+#[path = "cluster/rot.rs"]
+mod rot;
 mod support;
 
 use std::io::Write;

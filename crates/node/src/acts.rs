@@ -102,7 +102,11 @@ impl Node {
                 self.open.add_all(&[command], WaiterKind::Operator { query });
             }
             ReadResult::Failed(reason) => self.reply(query, Err(unreadable(reason))),
-            ReadResult::Records(_) | ReadResult::Index(_) | ReadResult::Life { .. } | ReadResult::File(_) => {
+            ReadResult::Records(_)
+            | ReadResult::Index(_)
+            | ReadResult::Life { .. }
+            | ReadResult::File(_)
+            | ReadResult::Stretch(_) => {
                 self.reply(query, Err(unreadable("the read was answered with something else")));
             }
         }

@@ -17,6 +17,24 @@ use crate::reply::{Answer, Failure, Reply};
 use crate::sessions::Session;
 
 impl Node {
+    /// The segment writer wrote all work up to a ticket: it can be read now.
+    pub fn handle_segments_written(&mut self, now: Now, ticket: u64) {
+        self.turn(now);
+        self.written_ticket = self.written_ticket.max(ticket);
+        while let Some(&(written, bytes)) = self.unwritten.front() {
+            if written > self.written_ticket {
+                break;
+            }
+            self.unwritten_bytes -= bytes;
+            self.unwritten.pop_front();
+        }
+        self.recent.trim(self.written_ticket);
+        while self.deferred_reads.front().is_some_and(|(needed, ..)| *needed <= self.written_ticket) {
+            let (_, ticket, job) = self.deferred_reads.pop_front().expect("looked at above");
+            self.outputs.push_back(Output::Read { ticket, job });
+        }
+    }
+
     /// Applies one committed entry.
     ///
     /// # Panics

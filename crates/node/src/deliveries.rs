@@ -3,6 +3,7 @@
 use mortarmq_delivery::{Leased, PathPartition};
 use mortarmq_shard::record::open_record;
 use mortarmq_shard::{DeliverEffect, Gone, Grant, Path};
+use mortarmq_storage::Stretch;
 use mortarmq_types::{ConnectionId, Epoch, Mutant, Partition, PathId, Seq, TopicIncarnation};
 use std::collections::VecDeque;
 
@@ -12,9 +13,10 @@ use crate::node::Node;
 use crate::output::{Delivery, Output, ReadJob, ReadResult};
 use crate::read_ahead::{AHEAD_RECORDS, ReadAhead};
 use crate::recent::Stored;
+use crate::repair::Held;
 use crate::reply::Failure;
 use crate::request::Unsent;
-use crate::sends::{Batch, Destination, Missing, Pending, Slot, Unread};
+use crate::sends::{Batch, Destination, Missing, Pending, RecordPlace, Slot, Unread};
 use crate::sessions::SessionKey;
 use crate::unreadable::{HeldBack, key_of};
 
@@ -171,11 +173,15 @@ impl Node {
                 (records.into_iter().map(Stored::from).collect(), "the record is not in its segment".to_owned())
             }
             ReadResult::Failed(reason) => (VecDeque::new(), reason),
-            ReadResult::Index(_) | ReadResult::Life { .. } | ReadResult::Since(_) | ReadResult::File(_) => {
+            ReadResult::Index(_)
+            | ReadResult::Life { .. }
+            | ReadResult::Since(_)
+            | ReadResult::File(_)
+            | ReadResult::Stretch(_) => {
                 unreachable!("the read pool answers what it was asked")
             }
         };
-        let mut held = Vec::new();
+        let (mut held, mut damaged) = (Vec::new(), Vec::new());
         let mut of_path = None;
         if let Some(Pending::Messages(batch)) = self.sends.queue_mut(destination).and_then(|queue| queue.front_mut())
             && batch.read == Some(ticket)
@@ -198,6 +204,7 @@ impl Node {
                 } else if wanted.first == place && found.front().is_none_or(|first| first.seq >= wanted.to) {
                     // Asked for and not found: the bytes are rotten. They are not served (P11), and the message is held.
                     held.push(unread.held_in(batch.partition, reason.clone()));
+                    damaged.push((place, (batch.path, batch.partition, seq)));
                     *slot = Slot::Unreadable(seq);
                 }
             }
@@ -210,8 +217,22 @@ impl Node {
         }
         if let Some(path) = of_path {
             self.hold(path, held);
+            self.want_records_repaired(&damaged);
         }
         self.advance(destination);
+    }
+
+    /// Records of a path's messages, or of their dead letters, cannot be read.
+    fn want_records_repaired(&mut self, damaged: &[(RecordPlace, Held)]) {
+        for (place, held) in damaged {
+            let (path, partition, _) = held;
+            let state = self.shard.state();
+            let own = state.paths.get(path).map(|path| path.topic);
+            let topic = own.and_then(|topic| if place.is_letter { state.dead_letters_of(topic) } else { Some(topic) });
+            if let Some(topic) = topic {
+                self.want_repair(Stretch::Records { topic, partition: *partition, seq: place.seq }, Some(*held));
+            }
+        }
     }
 
     /// Sends what is ready at the front of a subscription's order, and begins the read that the next step needs.

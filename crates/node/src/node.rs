@@ -32,6 +32,7 @@ use crate::queries::Queries;
 use crate::read_ahead::ReadAhead;
 use crate::recent::Recent;
 use crate::redrives::Redrives;
+use crate::repair::Repairs;
 use crate::request::Request;
 use crate::sends::Sends;
 use crate::sessions::Sessions;
@@ -94,7 +95,7 @@ pub struct Node {
     pub(crate) unwritten_bytes: u64,
     last_read: u64,
     /// Reads that wait until the segment writer has written a ticket's work.
-    deferred_reads: VecDeque<(u64, u64, ReadJob)>,
+    pub(crate) deferred_reads: VecDeque<(u64, u64, ReadJob)>,
     pub(crate) unreadable: u64,
     pub(crate) retries: Retries,
     pub(crate) refused_back_pressure: u64,
@@ -105,6 +106,7 @@ pub struct Node {
     pub(crate) retention: Retaining,
     pub(crate) ages: Ages,
     pub(crate) catch_up: CatchUp,
+    pub(crate) repairs: Repairs,
     /// The state as it will be if all that is proposed commits; only [`Mutant::DedupBeforeCommit`] makes it.
     pub(crate) staged: Option<Box<Shard>>,
 }
@@ -199,6 +201,7 @@ impl Node {
             retention: Retaining::default(),
             ages: Ages::default(),
             catch_up: CatchUp::default(),
+            repairs: Repairs::default(),
             staged: None,
         }
     }
@@ -254,28 +257,11 @@ impl Node {
         self.write_journal(now);
     }
 
-    /// The segment writer wrote all work up to a ticket: it can be read now.
-    pub fn handle_segments_written(&mut self, now: Now, ticket: u64) {
-        self.turn(now);
-        self.written_ticket = self.written_ticket.max(ticket);
-        while let Some(&(written, bytes)) = self.unwritten.front() {
-            if written > self.written_ticket {
-                break;
-            }
-            self.unwritten_bytes -= bytes;
-            self.unwritten.pop_front();
-        }
-        self.recent.trim(self.written_ticket);
-        while self.deferred_reads.front().is_some_and(|(needed, ..)| *needed <= self.written_ticket) {
-            let (_, ticket, job) = self.deferred_reads.pop_front().expect("looked at above");
-            self.outputs.push_back(Output::Read { ticket, job });
-        }
-    }
-
     /// A read is done.
     pub fn handle_read(&mut self, now: Now, ticket: u64, result: ReadResult) {
         self.turn(now);
         let Some(result) = self.served(ticket, result) else { return };
+        let Some(result) = self.stretch_read(ticket, result) else { return };
         match result {
             ReadResult::Index(entries) => {
                 if let Some((path, _)) = self.stretches.read_done(ticket, &entries) {
@@ -290,7 +276,10 @@ impl Node {
             ReadResult::Failed(reason) => match self.stretches.read_failed(ticket) {
                 Some(FailedRead::OfIndex(place)) => self.read_facts_from_records(place),
                 // Neither index nor record says what key it has, so nothing may pass it (P8, P11).
-                Some(FailedRead::OfRecords) => self.unreadable += 1,
+                Some(FailedRead::OfRecords(place, from)) => {
+                    self.unreadable += 1;
+                    self.want_place_repaired(place, from);
+                }
                 Some(FailedRead::Moved(path)) => {
                     self.attention.insert(path);
                 }
@@ -442,6 +431,8 @@ impl Node {
             Asked::Role { leader, epoch, is_leader } => {
                 self.handle_role(now, Office { leader: leader.map(node_of), epoch, is_leader });
             }
+            // What a node says that has lost what it had is no vote and no acknowledgement.
+            Asked::Send { .. } if self.is_rejoining() && !Mutant::RejoinVotes.is_on() => {}
             Asked::Send { to, message } => self.outputs.push_back(Output::SendPeer { to: node_of(to), message }),
         }
         true

@@ -3,7 +3,7 @@
 use mortarmq_replica::{CatchUpMessage, PeerMessage};
 use mortarmq_shard::Image;
 use mortarmq_shard::record::Record;
-use mortarmq_storage::{CheckpointMeta, JournalBatch, LedgerRecord, SegmentRecord};
+use mortarmq_storage::{CheckpointMeta, JournalBatch, LedgerRecord, SegmentRecord, Stretch};
 use mortarmq_types::{
     Attempt, Cause, ConnectionId, DeliveryId, Epoch, MonotonicTime, NodeId, Partition, Position, Seq, TopicIncarnation,
     WallTime,
@@ -207,6 +207,11 @@ pub enum ReadJob {
         /// How many.
         bytes: u32,
     },
+    /// What another node needs to repair what is damaged there.
+    Stretch {
+        /// Where its damage begins.
+        stretch: Stretch,
+    },
     /// The first message of each partition that was published at a time or later.
     Since {
         /// The topic.
@@ -236,6 +241,8 @@ pub enum ReadResult {
     Since(Vec<Seq>),
     /// To [`ReadJob::File`]: all that were asked for.
     File(bytes::Bytes),
+    /// To [`ReadJob::Stretch`]: what is sound of it; nothing if it is not here.
+    Stretch(Option<bytes::Bytes>),
     /// The bytes are not what was written, or could not be read: they are never served (P11).
     Failed(String),
 }

@@ -2,7 +2,7 @@
 
 use mortarmq_replica::{Entry, Follower, HandOverError, PeerMessage};
 use mortarmq_shard::command::Batch;
-use mortarmq_types::{Epoch, MonotonicTime, NodeId};
+use mortarmq_types::{Epoch, MonotonicTime, Mutant, NodeId};
 use mortarmq_wire::ErrorCode;
 
 use crate::clock::STALL_MS;
@@ -67,6 +67,9 @@ impl Node {
         self.turn(now);
         if self.is_installing() {
             return;
+        }
+        if self.is_rejoining() && !Mutant::RejoinVotes.is_on() {
+            return self.hear_while_rejoining(now, &message);
         }
         // What is applied here has to be written here: memory is bounded on each node, and the leader sends it again.
         let is_behind = self.unwritten_bytes > self.unwritten_bytes_of_deliveries();

@@ -207,7 +207,7 @@ impl Node {
             }
             ReadResult::Life { record, ledger } => self.tell_life(&reading, record, ledger),
             ReadResult::Failed(text) => Err(Failure::new(ErrorCode::Internal, text)),
-            ReadResult::Index(_) | ReadResult::Since(_) | ReadResult::File(_) => {
+            ReadResult::Index(_) | ReadResult::Since(_) | ReadResult::File(_) | ReadResult::Stretch(_) => {
                 Err(Failure::new(ErrorCode::Internal, "the read was answered with something else"))
             }
         };

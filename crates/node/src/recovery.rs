@@ -6,7 +6,7 @@ use bytes::Bytes;
 use mortarmq_replica::{Entry, EntryKind, HardState, Recovery, Replica, ReplicaConfig};
 use mortarmq_shard::command::Batch;
 use mortarmq_shard::{CommandError, Effect, ImageError, Shard};
-use mortarmq_storage::{CheckpointMeta, Clock, JournalBatch, JournalEntry};
+use mortarmq_storage::{CheckpointMeta, Clock, JournalBatch, JournalEntry, LoadedCheckpoint};
 use mortarmq_types::{ClusterTime, Epoch, MonotonicTime, Mutant, ShardId, WallTime, mutants};
 
 use crate::clock::ClusterClock;
@@ -135,6 +135,13 @@ impl NodeRecovery {
             unwritten,
             has_freed,
         })
+    }
+
+    /// As [`Self::from_checkpoint`], of a file whose length is known: another node can be offered it.
+    pub(crate) fn from_loaded(config: NodeConfig, loaded: LoadedCheckpoint) -> Result<Self, NodeError> {
+        let mut recovery = Self::from_checkpoint(config, &loaded.meta, loaded.image)?;
+        recovery.checkpoints.last_bytes = loaded.bytes;
+        Ok(recovery)
     }
 
     /// The checkpoint was installed and the install not finished: what the journal has to say before the node starts, if it does

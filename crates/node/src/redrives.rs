@@ -231,7 +231,11 @@ impl Node {
                 }
                 next = from.next();
             }
-            ReadResult::Index(_) | ReadResult::Life { .. } | ReadResult::Since(_) | ReadResult::File(_) => {
+            ReadResult::Index(_)
+            | ReadResult::Life { .. }
+            | ReadResult::Since(_)
+            | ReadResult::File(_)
+            | ReadResult::Stretch(_) => {
                 return self
                     .end_run(query, Failure::new(ErrorCode::Internal, "the read was answered with something else"));
             }

@@ -36,8 +36,8 @@ struct UnderWay {
 pub(crate) enum FailedRead {
     /// The path needs what was read: the records are read in place of the index.
     OfIndex(Place),
-    /// The path needs what was read, and neither index nor record says it.
-    OfRecords,
+    /// The path needs what was read from there on, and neither index nor record says it.
+    OfRecords(Place, Seq),
     /// The path has moved meanwhile, and needs another read.
     Moved(PathId),
 }
@@ -95,7 +95,7 @@ impl Stretches {
         }
         Some(match of_records {
             _ if self.has_moved(read) => FailedRead::Moved(read.place.0),
-            true => FailedRead::OfRecords,
+            true => FailedRead::OfRecords(read.place, read.from),
             false => FailedRead::OfIndex(read.place),
         })
     }
@@ -235,7 +235,8 @@ mod tests {
             assert_eq!(reading().read_failed(7), Some(failed), "to {moves_to}");
             let mut stretches = reading();
             stretches.reading_records(7, place, Seq::new(50));
-            let failed = if has_moved { FailedRead::Moved(place.0) } else { FailedRead::OfRecords };
+            let failed =
+                if has_moved { FailedRead::Moved(place.0) } else { FailedRead::OfRecords(place, Seq::new(50)) };
             assert_eq!(stretches.read_failed(7), Some(failed), "to {moves_to}");
         }
     }

@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use mortarmq_shard::SettleKind;
 use mortarmq_shard::command::ITEMS_MAX;
 use mortarmq_shard::record::{Record, key_hash, open_record};
-use mortarmq_storage::{IndexEntry, StoredRecord};
+use mortarmq_storage::{IndexEntry, StoredRecord, Stretch};
 use mortarmq_types::{KeyHash, Partition, PathId};
 use mortarmq_wire::RecordBody;
 
@@ -27,6 +27,13 @@ pub(crate) struct HeldBack {
 #[derive(Debug, Default)]
 pub(crate) struct Retries {
     left: VecDeque<(PathId, Unsent)>,
+}
+
+impl Retries {
+    /// Adds some.
+    pub(crate) fn add(&mut self, held: impl Iterator<Item = (PathId, Unsent)>) {
+        self.left.extend(held);
+    }
 }
 
 impl Node {
@@ -78,6 +85,8 @@ impl Node {
         let job = ReadJob::Records { topic, partition, from, to: from.plus(RECORDS_MAX), max_bytes: RECORDS_BYTES };
         let ticket = self.read(self.last_ticket, job);
         self.stretches.reading_records(ticket, place, from);
+        // The records say what is needed now; the index is mended for the next who asks.
+        self.want_repair(Stretch::Records { topic, partition, seq: from }, None);
     }
 }
 

@@ -16,7 +16,7 @@ use crate::request::Request;
 pub enum PeerWord {
     /// Of the log and its leader.
     Log(PeerMessage),
-    /// Of a snapshot, for whom the log does not bring up.
+    /// Of files: a snapshot, for whom the log does not bring up, or damaged bytes.
     CatchUp(Box<CatchUpMessage>),
     /// Of requests that a node does not answer itself, and of their answers.
     Forward(ForwardMessage),
@@ -54,9 +54,13 @@ impl PeerWord {
             Self::CatchUp(message) => {
                 size_of::<CatchUpMessage>()
                     + match &message.word {
-                        CatchUpWord::Piece { file, data, .. } => file.len() + data.len(),
-                        CatchUpWord::Fetch { file, .. } => file.len(),
-                        CatchUpWord::Offer | CatchUpWord::Gone => 0,
+                        CatchUpWord::Piece { file, data, .. } | CatchUpWord::Sound { file, data, .. } => {
+                            file.len() + data.len()
+                        }
+                        CatchUpWord::Fetch { file, .. }
+                        | CatchUpWord::Ask { file, .. }
+                        | CatchUpWord::None { file, .. } => file.len(),
+                        CatchUpWord::Offer | CatchUpWord::Gone | CatchUpWord::Lost | CatchUpWord::Reaches { .. } => 0,
                     }
             }
             Self::Forward(message) => match &message.body {

@@ -35,6 +35,10 @@ mod quorum;
 mod random;
 #[path = "three_nodes/record.rs"]
 mod record;
+#[path = "three_nodes/rejoin.rs"]
+mod rejoin;
+#[path = "three_nodes/repair.rs"]
+mod repair;
 #[path = "three_nodes/setup.rs"]
 mod setup;
 #[path = "three_nodes/world.rs"]

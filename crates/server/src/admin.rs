@@ -75,9 +75,14 @@ impl NodeHandle for AdminHandle {
 
     fn readiness(&self) -> Readiness {
         let stopping = *self.stopping.borrow();
-        let office = self.shared.status.office();
+        let status = &self.shared.status;
+        let office = status.office();
         let role = role(self.node_id, office.leader);
-        let unready = standing::why_not_ready(role, self.shared.status.is_ready.load(Ordering::Relaxed), &office);
+        let rejoining = status.is_rejoining.load(Ordering::Relaxed).then(|| {
+            "the journal or the checkpoint has rotted, and the other nodes bring this one up: it neither votes nor acknowledges".to_owned()
+        });
+        let unready =
+            rejoining.or_else(|| standing::why_not_ready(role, status.is_ready.load(Ordering::Relaxed), &office));
         let damaged = self.shared.metrics.scrub_damaged();
         let rotten = (damaged > 0).then(|| format!("the scrub found {damaged} damaged places: see the log"));
         let room = [("disk_low", self.room.is_low()), ("disk_full", self.room.is_full())];
@@ -101,6 +106,9 @@ impl NodeHandle for AdminHandle {
             broker: &self.broker(),
             pending_bytes: gauges.pending_bytes,
             unwritten_bytes: gauges.unwritten_bytes,
+            repairing: gauges.repairing,
+            repaired: gauges.repaired,
+            is_rejoining: self.shared.status.is_rejoining.load(Ordering::Relaxed),
             journal_bytes: machine::folder_bytes(&self.data_dir.join("journal")),
             checkpoint_age: machine::newest_age(&self.data_dir.join("checkpoints")),
             reserve_bytes: self.room.reserve_bytes(),

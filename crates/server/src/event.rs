@@ -6,6 +6,7 @@ use mortarmq_node::{
     Act, CatchUpDone, Delivery, DiskState, Failure, Gauges, PeerWord, Query, QueryReply, ReadResult, Reply, Request,
     Unsent,
 };
+use mortarmq_storage::Stretch;
 use mortarmq_types::{ConnectionId, Position};
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
@@ -43,6 +44,8 @@ pub(crate) enum Event {
     CheckpointPutOff { log_index: u64 },
     /// What was to be done for a snapshot is done.
     CatchUpDone { done: CatchUpDone },
+    /// Bytes of a segment, an index or a ledger are damaged; whether the segment writer waits for their repair.
+    Damaged { stretch: Stretch, is_waited_for: bool },
     /// The disk stands otherwise than it did.
     Disk { state: DiskState },
     /// A read is done.
@@ -97,6 +100,7 @@ impl Event {
             | Self::CheckpointWritten { .. }
             | Self::CheckpointPutOff { .. }
             | Self::CatchUpDone { .. }
+            | Self::Damaged { .. }
             | Self::Disk { .. }
             | Self::ReadDone { .. }
             | Self::Stop => None,

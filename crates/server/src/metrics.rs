@@ -47,6 +47,12 @@ pub struct Scrape<'a> {
     pub pending_bytes: u64,
     /// Bytes of effects that wait for the segment writer.
     pub unwritten_bytes: u64,
+    /// Damaged places that other nodes are asked for.
+    pub repairing: u64,
+    /// Damaged places that were repaired from another node.
+    pub repaired: u64,
+    /// Whether the other nodes bring this one up, because its journal or checkpoint has rotted.
+    pub is_rejoining: bool,
     /// Bytes of all journal files.
     pub journal_bytes: u64,
     /// How old the newest checkpoint is; `None` before the first.
@@ -187,6 +193,14 @@ fn process_series(scrape: &Scrape<'_>) -> Vec<Series> {
         gauge("mortarmq_connections", "Open client connections", scrape.broker.connections),
         gauge("mortarmq_pending_bytes", "Bytes of proposals that wait for a commit", scrape.pending_bytes),
         gauge("mortarmq_unwritten_bytes", "Bytes that wait for the segment writer", scrape.unwritten_bytes),
+        gauge("mortarmq_repairing", "Damaged places that other nodes are asked for", scrape.repairing),
+        Series::counter("mortarmq_repaired", "Damaged places that were repaired from another node")
+            .with(&[], scrape.repaired),
+        gauge(
+            "mortarmq_rejoining",
+            "1 while the other nodes bring this one up, as its journal or checkpoint has rotted",
+            u64::from(scrape.is_rejoining),
+        ),
         gauge("mortarmq_journal_bytes", "Bytes of all journal files", scrape.journal_bytes),
         gauge("mortarmq_disk_reserve_bytes", "Bytes held in reserve for a full disk", scrape.reserve_bytes),
         gauge("mortarmq_disk_low", "1 while publishes are refused for lack of room", u64::from(scrape.is_disk_low)),

@@ -52,7 +52,7 @@ pub(crate) fn recover(
     tell_unreadable(&drive.segments.take_unreadable());
     if drive.unwritten.is_some() {
         let bytes = drive.segments.unwritten_bytes();
-        tracing::warn!(bytes, "the disk is full: started with segments that wait in memory");
+        tracing::warn!(bytes, "started with segments that wait in memory, for room or for a repair");
     }
     if !drive.is_new {
         tell(&drive, begun);
@@ -72,6 +72,9 @@ impl RecoverWatch for Watch {
         match stage {
             RecoverStage::Begun { checkpoint } => tracing::debug!(checkpoint, "recovery begun"),
             RecoverStage::Replaying => tracing::debug!("replaying the journal"),
+            RecoverStage::Rotten { reason } => tracing::error!(
+                "{reason}; this is set aside, and the other nodes bring this one up: until then it neither votes nor acknowledges"
+            ),
         }
     }
 }

@@ -8,26 +8,42 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use mortarmq_storage::{Disk, Finding, Scrub, ScrubStep};
+use mortarmq_storage::{Disk, Finding, Scrub, ScrubStep, Stretch};
 
+use crate::config::Config;
+use crate::event::Event;
+use crate::inbox::EventSender;
 use crate::metrics::Metrics;
 use crate::threads::{chain, spawn};
 
-/// Starts the scrub. It ends when the sender is dropped; a rate of 0 reads nothing.
-pub(crate) fn start(
+/// Starts the scrub. It ends when the sender is dropped; a rate of 0 reads nothing. `on_damage` hears in every pass of what another node
+/// may have sound, within bounds.
+fn start(
     disk: Arc<dyn Disk>,
     data_dir: PathBuf,
     bytes_per_s: u64,
     metrics: Arc<Metrics>,
+    on_damage: impl FnMut(Stretch) + Send + 'static,
 ) -> io::Result<(Sender<()>, JoinHandle<()>)> {
     let (sender, stopped) = mpsc::channel();
     let scrub = Scrub::new(disk, data_dir);
     let thread = spawn("scrub", move || {
         if bytes_per_s > 0 {
-            Pace { stopped, bytes_per_s }.run(scrub, &metrics);
+            Pace { stopped, bytes_per_s }.run(scrub, &metrics, on_damage);
         }
     })?;
     Ok((sender, thread))
+}
+
+/// Starts the scrub of a node; the loop hears of damage that another node may be asked for.
+pub(crate) fn start_for(
+    config: &Config,
+    disk: Arc<dyn Disk>,
+    metrics: Arc<Metrics>,
+    events: EventSender,
+) -> io::Result<(Sender<()>, JoinHandle<()>)> {
+    let on_damage = move |stretch| events.send(Event::Damaged { stretch, is_waited_for: false });
+    start(disk, config.data_dir.clone(), config.scrub_bytes_per_s, metrics, on_damage)
 }
 
 struct Pace {
@@ -36,17 +52,25 @@ struct Pace {
 }
 
 impl Pace {
-    fn run(&self, mut scrub: Scrub, metrics: &Metrics) {
-        let mut told = BTreeSet::new();
+    fn run(&self, mut scrub: Scrub, metrics: &Metrics, mut on_damage: impl FnMut(Stretch)) {
+        let (mut told, mut named) = (BTreeSet::new(), 0);
         let step_bytes = STEP_BYTES.min(self.bytes_per_s);
         loop {
-            let pause = match scrub.step(step_bytes, &mut |finding| tell(&finding, &mut told)) {
+            let step = scrub.step(step_bytes, &mut |finding| {
+                tell(&finding, &mut told);
+                if let Some(stretch) = finding.stretch().filter(|_| named < TOLD_MAX) {
+                    named += 1;
+                    on_damage(stretch);
+                }
+            });
+            let pause = match step {
                 Ok(ScrubStep::Read { bytes }) => {
                     metrics.count_scrubbed(bytes);
                     self.worth(bytes)
                 }
                 Ok(ScrubStep::PassDone(pass)) => {
                     metrics.count_scrub_pass(pass.damaged);
+                    named = 0;
                     tracing::debug!(pass.files, pass.bytes, pass.damaged, "scrubbed everything");
                     BETWEEN_PASSES
                 }
@@ -112,7 +136,8 @@ mod tests {
         identity.write(&*disk, Path::new("/data")).expect("an empty disk");
         let file = disk.open(Path::new("/data/identity")).expect("just written");
         file.write_all_at(&[0xFF], 9).expect("no crash");
-        let (stop, thread) = start(disk, PathBuf::from("/data"), u64::MAX, Arc::clone(&metrics)).expect("a thread");
+        let (stop, thread) =
+            start(disk, PathBuf::from("/data"), u64::MAX, Arc::clone(&metrics), drop).expect("a thread");
         while metrics.scrub_damaged() == 0 {
             std::thread::yield_now();
         }

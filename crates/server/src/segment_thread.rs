@@ -15,7 +15,7 @@ use bytes::BytesMut;
 use mortarmq_node::drive::{Checkpointed, Flushed, Room, SegmentKeeper, Segments, UnreadableCopy, Waiting};
 use mortarmq_node::{CatchUpDone, CatchUpWork, SegmentWork};
 use mortarmq_shard::Image;
-use mortarmq_storage::{CheckpointMeta, StagingStep};
+use mortarmq_storage::{CheckpointMeta, RepairOutcome, StagingStep, Stretch};
 
 use crate::event::Event;
 use crate::inbox::EventSender;
@@ -45,7 +45,7 @@ pub(crate) fn start(
 ) -> io::Result<(Sender<SegmentJob>, JoinHandle<()>)> {
     let (sender, jobs) = mpsc::channel();
     let keeper = SegmentKeeper::new(segments, unwritten, Arc::clone(&room));
-    let behind = Behind { keeper, events, room, waiting: None, rests_until: None };
+    let behind = Behind { keeper, events, room, waiting: None, rests_until: None, told: None };
     let thread = spawn("segments", move || behind.run(&jobs))?;
     Ok((sender, thread))
 }
@@ -59,6 +59,8 @@ struct Behind {
     waiting: Option<(Waiting, Instant)>,
     /// Before that nothing is written again, so that many batches share one write to a file.
     rests_until: Option<Instant>,
+    /// The damage that was told last as one that is waited for.
+    told: Option<Stretch>,
 }
 
 impl Behind {
@@ -93,7 +95,7 @@ impl Behind {
             self.flush();
         }
         if self.keeper.has_unwritten() {
-            tracing::warn!("stopped without room for all segments; the next start writes them from the journal");
+            tracing::warn!("stopped before all segments were written; the next start writes them from the journal");
         }
     }
 
@@ -145,6 +147,12 @@ impl Behind {
                 };
                 self.waiting = Some((waiting, Instant::now() + FULL_PAUSE));
             }
+            Ok(Flushed::Damaged { stretch, reason }) => {
+                if self.told.replace(stretch) != Some(stretch) {
+                    tracing::error!("a dead letter waits for the repair of its message: {reason}");
+                }
+                self.events.send(Event::Damaged { stretch, is_waited_for: true });
+            }
             Err(error) => end_after_disk_failure("the segment writer", &error),
         }
         self.tell_unreadable();
@@ -179,6 +187,8 @@ impl Behind {
                     CatchUpDone::Step(StagingStep::NoRoom) => {
                         tracing::warn!("no room for the leader's files; it goes on when there is")
                     }
+                    CatchUpDone::Repaired { stretch, outcome } => tell_repaired(stretch, outcome),
+                    CatchUpDone::GivenUp => tracing::error!("no other node has what a dead letter waits for"),
                     CatchUpDone::Step(StagingStep::Wants { .. } | StagingStep::Checking | StagingStep::Lost)
                     | CatchUpDone::Installed
                     | CatchUpDone::Abandoned => {}
@@ -219,6 +229,20 @@ impl Behind {
         };
         self.tell_unreadable();
         self.events.send(event);
+    }
+}
+
+/// Tells the operator what came of a repair.
+fn tell_repaired(stretch: &Stretch, outcome: &RepairOutcome) {
+    let (file, at) = stretch.name();
+    match outcome {
+        RepairOutcome::Repaired { bytes } => {
+            tracing::info!(file, at, bytes, "damage was repaired from another node");
+        }
+        RepairOutcome::Sound => tracing::info!(file, at, "what was damaged is sound"),
+        RepairOutcome::Refused { what } => {
+            tracing::warn!(file, at, "what another node has does not repair the damage: {what}");
+        }
     }
 }
 

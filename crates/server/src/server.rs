@@ -181,7 +181,7 @@ impl Server {
         let (segments, thread) = segment_thread::start(segments, unwritten, events.clone(), Arc::clone(&room))
             .map_err(StartError::Thread)?;
         threads.push(thread);
-        let scrub = scrub_thread::start(disk, config.data_dir.clone(), config.scrub_bytes_per_s, Arc::clone(&metrics));
+        let scrub = scrub_thread::start_for(&config, disk, Arc::clone(&metrics), events.clone());
         let (scrub, scrubs) = scrub.map_err(StartError::Thread)?;
         let (watch_disk, watches) = watch_disk(Arc::clone(&room)).map_err(StartError::Thread)?;
         threads.extend([scrubs, watches]);

@@ -152,6 +152,7 @@ impl ShardLoop {
             }
             Event::CheckpointPutOff { log_index } => self.node.handle_checkpoint_put_off(now, log_index),
             Event::CatchUpDone { done } => self.node.handle_catch_up_done(now, done),
+            Event::Damaged { stretch, is_waited_for } => self.node.handle_damage(now, stretch, is_waited_for),
             Event::Disk { state } => self.node.handle_disk(now, state),
             Event::ReadDone { ticket, result } => self.node.handle_read(now, ticket, result),
             Event::NoMoreRequests { connection } => self.node.handle_no_more_requests(now, connection),
@@ -282,6 +283,9 @@ impl ShardLoop {
     fn tell_status(&mut self) {
         let is_ready = self.node.is_ready();
         self.status.is_ready.store(is_ready, Ordering::Relaxed);
+        if self.status.is_rejoining.swap(self.node.is_rejoining(), Ordering::Relaxed) && !self.node.is_rejoining() {
+            tracing::info!("the other nodes have brought this one up: it votes and acknowledges again");
+        }
         self.status.quorum_state.store(self.node.quorum_state(), Ordering::Relaxed);
         if is_ready && !self.is_ready_told {
             self.is_ready_told = true;

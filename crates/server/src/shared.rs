@@ -41,6 +41,8 @@ pub(crate) struct Status {
     pub(crate) started: Instant,
     /// Whether the node serves.
     pub(crate) is_ready: AtomicBool,
+    /// Whether the other nodes bring this one up, because its journal or checkpoint has rotted.
+    pub(crate) is_rejoining: AtomicBool,
     /// Whether everything ends now.
     pub(crate) is_stopping: AtomicBool,
     /// 0 healthy, 1 soft, 2 read-only.
@@ -64,10 +66,11 @@ pub(crate) struct OfficeStatus {
 impl Status {
     /// A node that does not serve yet.
     pub(crate) fn new() -> Self {
-        let (is_ready, is_stopping) = (AtomicBool::new(false), AtomicBool::new(false));
+        let no = || AtomicBool::new(false);
+        let (is_ready, is_rejoining, is_stopping) = (no(), no(), no());
         let (quorum_state, led_by) = (AtomicU8::new(READ_ONLY), AtomicU32::new(0));
         let office = Mutex::default();
-        Self { started: Instant::now(), is_ready, is_stopping, quorum_state, led_by, office }
+        Self { started: Instant::now(), is_ready, is_rejoining, is_stopping, quorum_state, led_by, office }
     }
 
     /// Who leads, and how the others follow, as the loop last said.

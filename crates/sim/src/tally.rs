@@ -98,6 +98,8 @@ pub const RARE_STATES_OF_SEVERAL: &[&str] = &[
     "snapshot installed under load",
     "catch-up resumed after a crash",
     "a request was forwarded",
+    "rotten record repaired",
+    "began anew after rot",
 ];
 
 /// What many runs must reach together, or they prove little.

@@ -23,10 +23,12 @@ pub mod disk;
 mod identity;
 pub mod journal;
 mod ledger;
+mod repairing;
 mod reserve;
 mod scrub;
 pub mod segment;
 mod staging;
+mod stretch;
 mod verify;
 
 pub use checkpoint::{
@@ -41,11 +43,13 @@ pub use journal::{
     Recovered, Released, TornTail,
 };
 pub use ledger::LedgerRecord;
+pub use repairing::{Repairing, RepairingError};
 pub use reserve::{Reserve, ReserveOptions};
 pub use scrub::{PassDone, Scrub, ScrubStep};
 pub use segment::{
-    AppendError, FlushError, FolderError, IndexEntry, ReadError, SegmentOptions, SegmentReader, SegmentRecord,
-    SegmentWriter, StoredRecord,
+    AppendError, FlushError, FolderError, IndexEntry, ReadError, RepairError, RepairOutcome, SegmentOptions,
+    SegmentReader, SegmentRecord, SegmentWriter, StoredRecord,
 };
 pub use staging::{Staging, StagingError, StagingStep, finish_install, resume_install};
+pub use stretch::Stretch;
 pub use verify::{Finding, FindingAt, Summary, VerifyError, verify};

@@ -18,6 +18,7 @@ use mortarmq_types::{Partition, Seq, TopicIncarnation};
 
 use crate::checkpoint::{CheckpointFiles, Newest};
 use crate::disk::{Disk, ReadOnly};
+use crate::repairing::Repairing;
 use crate::{checkpoint, identity, journal, segment};
 
 /// Something that is not as it was written.
@@ -103,7 +104,12 @@ pub fn verify(disk: &dyn Disk, data_dir: &Path, on_finding: &mut dyn FnMut(Findi
         Some(Newest { files: Some(files), is_installing, .. }) => List::There { files, is_installing: *is_installing },
     };
     let has_topics = segment::verify(disk, data_dir, list, &mut report)?;
-    if newest.is_none() && !has_journal && has_topics {
+    let is_begun = Repairing::is_begun(disk, data_dir).unwrap_or(false);
+    if is_begun {
+        let what = "the node's journal or checkpoint has rotted, and the other nodes bring it up; its next start goes on with that";
+        report.note(&data_dir.join("repairing"), 0, what);
+    }
+    if newest.is_none() && !has_journal && has_topics && !is_begun {
         report.damage(data_dir, 0, "there are topics, but the journal that they come from is missing");
     }
     let has_data = newest.is_some() || has_journal || has_topics;

@@ -20,7 +20,6 @@ pub(crate) fn conclude(run: &mut Run) -> Outcome {
     run.heal_all()?;
     run.goes_on()?;
     let standing = run.standing();
-    let damaged: Vec<usize> = standing.iter().copied().filter(|node| run.is_damaged(*node)).collect();
     let (cluster, load) = run.parts();
     load.calm()?;
     wait_for("everything that is owed comes", DRAIN_LIMIT, || {
@@ -39,13 +38,7 @@ pub(crate) fn conclude(run: &mut Run) -> Outcome {
         if cluster.up().contains(&node) {
             cluster.take(node)?.stop()?;
         }
-        match cluster.verify(node) {
-            Ok(()) if damaged.contains(&node) => {
-                return Err(Failure::Broken(format!("the damage of node {node} is not found: {NOT_FOUND}")));
-            }
-            Err(_) if damaged.contains(&node) => {}
-            verified => verified?,
-        }
+        cluster.verify(node)?;
     }
     Ok(())
 }
@@ -117,8 +110,6 @@ fn lost_sessions(mut reader: Reader) -> Outcome<Vec<String>> {
     Ok(lost)
 }
 
-/// What a damage that is gone may mean.
-const NOT_FOUND: &str = "`verify` does not see it, or the node mended it, and then the scenario has to ask for that";
 /// Longer than leases, sessions and every backoff together, on a machine that is busy.
 const DRAIN_LIMIT: std::time::Duration = std::time::Duration::from_secs(90);
 

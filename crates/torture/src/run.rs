@@ -25,8 +25,6 @@ pub struct Run {
     open: Vec<Open>,
     /// Nodes that stay out until the end.
     out: Vec<usize>,
-    /// Nodes that run with damaged data.
-    damaged: Vec<usize>,
     /// Whether a power loss took anything.
     has_lost: bool,
 }
@@ -49,16 +47,7 @@ pub struct Cast {
 
 impl Run {
     pub(crate) const fn new(cluster: Cluster, load: Load, chance: Chance) -> Self {
-        Self {
-            load,
-            cluster,
-            chance,
-            faults: 0,
-            open: Vec::new(),
-            out: Vec::new(),
-            damaged: Vec::new(),
-            has_lost: false,
-        }
+        Self { load, cluster, chance, faults: 0, open: Vec::new(), out: Vec::new(), has_lost: false }
     }
 
     /// Who leads and who follows, once somebody leads.
@@ -282,16 +271,6 @@ impl Run {
     /// Publishes so many large messages, and waits until they are confirmed.
     pub(crate) fn bulk(&mut self, messages: usize) -> Outcome {
         self.load.bulk(messages)
-    }
-
-    /// The data of a node that runs are damaged: the end looks for the damage, and for no other node's.
-    pub(crate) fn has_damage(&mut self, node: usize) {
-        self.damaged.push(node);
-    }
-
-    /// Whether the data of a node were damaged.
-    pub(crate) fn is_damaged(&self, node: usize) -> bool {
-        self.damaged.contains(&node)
     }
 
     /// A node that is down stays so: the end is judged without it.

@@ -47,6 +47,10 @@ mutants! {
     DropNotCounted = "drop-not-counted";
     /// The journal goes on behind a torn batch, which stays (failure rule 3).
     TornTailKept = "torn-tail-kept";
+    /// A node that has lost what it had votes and acknowledges (failure rule 3).
+    RejoinVotes = "rejoin-votes";
+    /// A node that has lost what it had is one as any other with the first checkpoint that it can get (failure rule 3).
+    RejoinTooEarly = "rejoin-too-early";
     /// A damaged batch at the end of the journal is taken for one that was never confirmed, and cut (failure rule 3).
     RottenCutAsTorn = "rotten-cut-as-torn";
     /// A torn batch is cut, and nothing says so meanwhile (failure rule 3).

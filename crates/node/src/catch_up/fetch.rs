@@ -77,6 +77,11 @@ impl Fetching {
         self.whole.is_some() && !self.is_busy && self.phase == Phase::Fetching
     }
 
+    /// How long the checkpoint's file is.
+    pub(super) fn goal_bytes(&self) -> u64 {
+        self.goal.map_or(0, |goal| goal.bytes)
+    }
+
     pub(super) fn end(&mut self) {
         let Self { is_busy, not_before, staged, installed, .. } = *self;
         *self = Self { is_busy, not_before, staged, installed, ..Self::default() };
@@ -147,13 +152,18 @@ impl Node {
             "invariant 1: nothing was asked of the segment writer"
         );
         match done {
-            CatchUpDone::Finished | CatchUpDone::Abandoned => {
+            CatchUpDone::Finished => {
+                fetching.staged = None;
+                return self.end_rejoin();
+            }
+            CatchUpDone::Abandoned => {
                 fetching.staged = None;
                 return;
             }
             CatchUpDone::Installed => return self.go_on_from_snapshot(),
             CatchUpDone::Step(_) if fetching.goal.is_none() => return,
             CatchUpDone::Step(step) => self.take_step(now, step),
+            CatchUpDone::Repaired { .. } | CatchUpDone::GivenUp => unreachable!("that is no work for a snapshot"),
         }
         self.go_on(now);
     }

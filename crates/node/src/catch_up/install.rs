@@ -11,6 +11,7 @@ use crate::ages::Ages;
 use crate::duties::checkpoint::Checkpoints;
 use crate::duties::retain::Retaining;
 use crate::node::Node;
+use crate::output::{Output, SegmentWork};
 use crate::recent::Recent;
 use crate::stretches::Stretches;
 use crate::unreadable::Retries;
@@ -60,13 +61,27 @@ impl Node {
         self.staged = None;
         self.attention.clear();
         self.turns.clear();
+        let bytes = self.catch_up.fetching.goal_bytes();
         self.checkpoints = Checkpoints::at(meta.log_index, meta.term);
+        self.checkpoints.last_bytes = bytes;
+        self.go_on_with_segments();
         // The leader gave that stamp before it offered the snapshot; what was heard since is no word of one who had this node.
         let stamped = self.shard.state().position().epoch;
         self.clock.go_on_from((ClusterTime::new(meta.last_stamp_ms), stamped), offered);
         let began = self.replica.install(meta.log_index, meta.term);
         assert!(began, "P1: the log here holds entry {} or is no follower's", meta.log_index);
         self.catch_up.fetching.phase = Phase::Journal { log_index: meta.log_index };
+    }
+
+    /// The command that said how large segments are may lie in what was skipped.
+    fn go_on_with_segments(&mut self) {
+        let Some(bytes) = self.shard.state().defaults.as_ref().map(|defaults| defaults.segment_max_bytes) else {
+            return;
+        };
+        self.last_ticket += 1;
+        let (ticket, work) = (self.last_ticket, vec![SegmentWork::SegmentBytes(bytes)]);
+        self.unwritten.push_back((ticket, 0));
+        self.outputs.push_back(Output::Segments { ticket, work });
     }
 
     /// The journal wrote something: if that was what an install waited for, it is over.
@@ -84,7 +99,7 @@ impl Node {
     /// Lets time pass for the replica, which hears nobody while a snapshot is installed.
     pub(crate) fn tick_replica(&mut self, now: MonotonicTime) {
         if now >= self.next_raft_tick {
-            if !self.is_installing() {
+            if !self.is_installing() && !self.is_rejoining() {
                 self.replica.handle_tick();
                 self.ticks.note(now);
             }

@@ -13,12 +13,13 @@ mod serve;
 
 use bytes::Bytes;
 use mortarmq_replica::{CatchUpMessage, CatchUpWord, Snapshot};
-use mortarmq_storage::StagingStep;
+use mortarmq_storage::{RepairOutcome, StagingStep, Stretch};
 use mortarmq_types::NodeId;
 
 use crate::config::{Now, node_of};
 use crate::node::Node;
 use crate::output::Output;
+use crate::rejoin::Rejoin;
 use fetch::Fetching;
 use serve::Serving;
 
@@ -50,6 +51,18 @@ pub enum CatchUpWork {
     },
     /// Remove what was fetched.
     Abandon,
+    /// Put another node's bytes in place of damaged ones.
+    Repair {
+        /// Where the damage begins.
+        stretch: Stretch,
+        /// What the other node has there.
+        data: Bytes,
+    },
+    /// No node has it sound: what waits for it goes on without.
+    GiveUp {
+        /// Where the damage begins.
+        stretch: Stretch,
+    },
 }
 
 /// What came of it.
@@ -63,6 +76,15 @@ pub enum CatchUpDone {
     Finished,
     /// Nothing is staged any more.
     Abandoned,
+    /// What came of a repair.
+    Repaired {
+        /// Where the damage began.
+        stretch: Stretch,
+        /// What came of it.
+        outcome: RepairOutcome,
+    },
+    /// What waited for a repair goes on without.
+    GivenUp,
 }
 
 /// What a node does about snapshots.
@@ -70,10 +92,12 @@ pub enum CatchUpDone {
 pub(crate) struct CatchUp {
     pub(crate) serving: Serving,
     pub(crate) fetching: Fetching,
+    /// Whether, and how far, this node is brought up anew.
+    pub(crate) rejoin: Option<Rejoin>,
 }
 
 impl Node {
-    /// Another node says something about a snapshot. What is not of the present leader, or not for this node, is dropped.
+    /// Another node says something about a snapshot or about damage. What is not of the present leader, or not for this node, is dropped.
     pub fn handle_catch_up(&mut self, now: Now, message: CatchUpMessage) {
         self.turn(now);
         let is_for_me = message.to == self.replica.id() && message.epoch == self.replica.epoch();
@@ -81,17 +105,28 @@ impl Node {
             return;
         }
         let (from, snapshot) = (message.from, message.snapshot);
-        if let CatchUpWord::Fetch { file, offset, bytes } = message.word {
-            return self.serve(now, from, snapshot, (file, offset, bytes));
+        let Some(word) = self.hear_of_damage(now, from, message.word) else { return };
+        match word {
+            CatchUpWord::Fetch { file, offset, bytes } => {
+                return self.serve(now, from, snapshot, (file, offset, bytes));
+            }
+            CatchUpWord::Lost => return self.serve_all(now, from),
+            _ => {}
         }
         if self.leads || self.replica.leader() != Some(from) {
             return;
         }
-        match message.word {
-            CatchUpWord::Offer => self.take_offer(now, snapshot),
+        match word {
+            CatchUpWord::Offer if self.may_take(snapshot) => self.take_offer(now, snapshot),
+            CatchUpWord::Reaches { log_index } => self.hear_reach(from, log_index),
             CatchUpWord::Piece { file, offset, data } => self.take_piece(now, snapshot, &file, offset, data),
             CatchUpWord::Gone => self.forget_snapshot(snapshot),
-            CatchUpWord::Fetch { .. } => {}
+            CatchUpWord::Offer
+            | CatchUpWord::Fetch { .. }
+            | CatchUpWord::Lost
+            | CatchUpWord::Ask { .. }
+            | CatchUpWord::Sound { .. }
+            | CatchUpWord::None { .. } => {}
         }
     }
 
@@ -101,7 +136,11 @@ impl Node {
     /// When nothing was asked of it.
     pub fn handle_catch_up_done(&mut self, now: Now, done: CatchUpDone) {
         self.turn(now);
-        self.fetched(now, done);
+        match done {
+            CatchUpDone::Repaired { stretch, outcome } => self.repair_done(now, stretch, &outcome),
+            CatchUpDone::GivenUp => {}
+            done => self.fetched(now, done),
+        }
     }
 
     /// How many snapshots this node has installed since its start.
@@ -116,7 +155,7 @@ impl Node {
         self.catch_up.fetching.is_under_way()
     }
 
-    fn say(&mut self, to: u64, snapshot: Snapshot, word: CatchUpWord) {
+    pub(crate) fn say(&mut self, to: u64, snapshot: Snapshot, word: CatchUpWord) {
         let (from, epoch) = (self.replica.id(), self.replica.epoch());
         let message = CatchUpMessage { from, to, epoch, snapshot, word };
         let to: NodeId = node_of(to);

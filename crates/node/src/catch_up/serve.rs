@@ -23,6 +23,8 @@ pub(crate) struct Serving {
     next_offer: MonotonicTime,
     /// When somebody was last behind, or fetched something.
     used: MonotonicTime,
+    /// Who has lost everything: how far the log reached when that was heard first, and when it was heard last.
+    lost: BTreeMap<u64, (u64, MonotonicTime)>,
     /// Reads that are under way, by their ticket, with who asked.
     reads: BTreeMap<u64, Asked>,
 }
@@ -48,8 +50,11 @@ impl Node {
         let behind = self.replica.followers().into_iter().filter(|follower| {
             follower.lag_bytes.is_none() && follower.silent_ticks.is_some_and(|ticks| ticks < NO_MAJORITY_TICKS)
         });
-        let behind: Vec<u64> = behind.map(|follower| follower.id).collect();
+        let mut behind: Vec<u64> = behind.map(|follower| follower.id).collect();
         let serving = &mut self.catch_up.serving;
+        let leads = self.leads;
+        serving.lost.retain(|_, (_, heard)| leads && now.monotonic.since_ms(*heard) < LOST_MS);
+        behind.extend(serving.lost.keys());
         if !behind.is_empty() {
             serving.used = now.monotonic;
         }
@@ -69,7 +74,11 @@ impl Node {
 
     /// The snapshot that the log in memory goes on from; if there is none, one is made.
     fn snapshot_to_offer(&mut self) -> Option<Snapshot> {
-        let base = self.replica.base_log_index();
+        // One that has lost everything waits for what is not committed yet; nobody else does, whose word may be needed for that.
+        let applied = self.replica.applied_log_index();
+        let reaches = self.catch_up.serving.lost.values().map(|(reach, _)| *reach);
+        let reach = reaches.filter(|reach| *reach <= applied).max().unwrap_or(0);
+        let base = self.replica.base_log_index().max(reach);
         if let Some(offered) = self.catch_up.serving.offered.filter(|offered| offered.log_index >= base) {
             return Some(offered);
         }
@@ -92,6 +101,18 @@ impl Node {
     fn end_hold(&mut self) {
         self.catch_up.serving.offered = None;
         self.replica.hold_log_from(None);
+    }
+
+    /// A node says that it has lost everything: it is told how far the log reaches, and gets a checkpoint that holds all of that.
+    pub(super) fn serve_all(&mut self, now: Now, from: u64) {
+        if !self.leads || !self.config.peers.iter().any(|peer| peer.raft_id() == from) {
+            return;
+        }
+        let reached = (self.replica.last_log_index(), now.monotonic);
+        let known = self.catch_up.serving.lost.entry(from).or_insert(reached);
+        known.1 = now.monotonic;
+        let log_index = known.0;
+        self.say(from, Snapshot::default(), CatchUpWord::Reaches { log_index });
     }
 
     /// A follower asks for bytes of a file.
@@ -131,6 +152,8 @@ impl Node {
 
 /// Reads for followers at a time: a window of two of them.
 const READS_MAX: usize = 16;
+/// Whoever lost everything says so more often than that.
+const LOST_MS: u64 = 3000;
 /// How often it is offered.
 const OFFER_MS: u64 = 500;
 /// How long it is held after somebody last needed it.

@@ -3,7 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use mortarmq_storage::{Disk, Identity, IdentityError, Journal, has_data};
+use mortarmq_storage::{Disk, Identity, IdentityError, Journal, Repairing, has_data};
 use mortarmq_types::NodeId;
 
 /// Why the folder cannot be used as this node's.
@@ -138,8 +138,10 @@ pub fn find_as_peer(
     if found.node_id != node_id || found.peers != peers {
         return Err(ForeignData::OfAnother { path, found, expected: node_id, peers });
     }
+    let read = |source| ForeignData::Read { path: path.clone(), source };
+    // One that is brought up anew has no journal for a moment.
     let is_whole =
-        Journal::exists(disk, data_dir).map_err(|source| ForeignData::Read { path: path.clone(), source })?;
+        Journal::exists(disk, data_dir).map_err(read)? || Repairing::is_begun(disk, data_dir).map_err(read)?;
     if is_whole || found.is_promise { Ok(Some(found)) } else { Err(ForeignData::Gone { path, node_id }) }
 }
 

@@ -1,7 +1,7 @@
 //! What both drivers do with the outputs that go to the disk, one step at a time and through a `Disk`: which thread takes
 //! the steps, when, and what of it is logged, is the driver's.
 //!
-//! Reading order: `identity.rs` (whose data it is), `formation.rs` (how nodes with empty folders become a cluster), `recover.rs` (from a data directory to a node), `journal_keeper.rs` and `segment_keeper.rs` (one batch,
+//! Reading order: `identity.rs` (whose data it is), `formation.rs` (how nodes with empty folders become a cluster), `recover.rs` (from a data directory to a node), `rejoin.rs` (from one whose journal has rotted), `journal_keeper.rs` and `segment_keeper.rs` (one batch,
 //! one flush, one checkpoint), `room.rs` (who gets what of the reserve when the disk is full), `read.rs`, `turns.rs` (what the loop decides between turns).
 
 mod formation;
@@ -9,6 +9,7 @@ mod identity;
 mod journal_keeper;
 mod read;
 mod recover;
+mod rejoin;
 mod room;
 mod segment_keeper;
 mod segments;
@@ -20,8 +21,8 @@ pub use journal_keeper::JournalKeeper;
 pub use read::read;
 pub use recover::{DriveOptions, RecoverError, RecoverStage, RecoverWatch, RecoveredNode, recover};
 pub use room::{Room, RoomNews, Use, Waiting};
-pub use segment_keeper::{Checkpointed, Flushed, SegmentKeeper};
-pub use segments::{SegmentError, Segments, UnreadableCopy};
+pub use segment_keeper::{Checkpointed, Flushed, PutOff, SegmentKeeper};
+pub use segments::{SegmentError, Segments, Stuck, UnreadableCopy};
 pub use turns::{SlowReader, Turns};
 
 /// An error with everything it was caused by, in one line.

@@ -28,6 +28,7 @@ fn try_read(reader: &SegmentReader, job: &ReadJob) -> Result<ReadResult, ReadErr
             ends.iter().enumerate().map(since).collect::<Result<_, _>>().map(ReadResult::Since)
         }
         ReadJob::File { ref file, offset, bytes } => reader.read_file(file, offset, bytes).map(ReadResult::File),
+        ReadJob::Stretch { ref stretch } => reader.read_stretch_for_repair(stretch).map(ReadResult::Stretch),
         ReadJob::Life { topic, partition, seq } => {
             let records = reader.read_records(topic, partition, seq, seq.next(), 0);
             let record = records.map(|records| records.into_iter().find(|record| record.seq == seq));

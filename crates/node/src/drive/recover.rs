@@ -6,12 +6,13 @@ use std::sync::Arc;
 
 use mortarmq_storage::{
     CheckpointError, Covered, Disk, FolderError, Journal, JournalError, JournalOptions, RecoverStop, Recovered,
-    SegmentOptions, SegmentWriter, StagingError, finish_install, load_checkpoint, resume_install,
+    Repairing, RepairingError, SegmentOptions, SegmentWriter, StagingError, finish_install, load_checkpoint,
+    resume_install,
 };
 
 use super::room::{Room, Use};
-use super::segments::{SegmentError, Segments};
-use super::{FLUSH_BYTES, chain};
+use super::segments::{SegmentError, Segments, Stuck};
+use super::{FLUSH_BYTES, chain, rejoin};
 use crate::config::{NodeConfig, Now};
 use crate::node::Node;
 use crate::output::SegmentWork;
@@ -45,7 +46,7 @@ pub struct RecoveredNode {
 }
 
 /// How far the recovery of a node is that was there before.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RecoverStage {
     /// The checkpoint is read.
     Begun {
@@ -54,6 +55,11 @@ pub enum RecoverStage {
     },
     /// The segments are as the checkpoint lists them, and the journal is read.
     Replaying,
+    /// The journal or the checkpoint has rotted: it is set aside, and the others bring the node up.
+    Rotten {
+        /// What is damaged, with file and offset.
+        reason: String,
+    },
 }
 
 /// What a recovery asks of its driver.
@@ -84,6 +90,14 @@ pub enum RecoverError {
         /// What had to be written when the start gave up.
         bytes: u64,
     },
+    /// A dead letter is to be made of a message that is damaged here, and more than may stay in memory has to be written behind it.
+    #[error("a dead letter waits for the repair of its message, and {bytes} bytes of segments behind it: {reason}")]
+    Damaged {
+        /// What is wrong with the message, with file and offset.
+        reason: String,
+        /// What had to be written when the start gave up.
+        bytes: u64,
+    },
     /// The checkpoint, or a file that it lists, is damaged or cannot be read.
     #[error("the checkpoint cannot be used")]
     Checkpoint(#[source] CheckpointError),
@@ -99,17 +113,32 @@ pub enum RecoverError {
     /// The segments cannot be written anew.
     #[error("cannot write the segments anew")]
     Segments(#[source] SegmentError),
+    /// The journal has rotted, and with it perhaps what this node voted for last.
+    #[error(
+        "the end of the journal is damaged, and with it perhaps this node's last vote: it must not vote again as the node it was; \
+         readmit it: mortarmq members readmit"
+    )]
+    VoteLost {
+        /// What is damaged.
+        #[source]
+        source: Box<RecoverError>,
+    },
+    /// That the node is brought up anew cannot be said or read.
+    #[error("cannot repair the data directory from the other nodes")]
+    Repairing(#[source] RepairingError),
     /// What the journal holds makes no node.
     #[error("cannot recover the node")]
     Node(#[source] NodeError),
 }
 
-/// Recovers the node of a data directory that is locked and whose identity is known. On a full disk the segments are
-/// written with room from the reserve, and what it is not enough for stays in memory, within bounds (failure rule 8).
-/// The clocks are read when all is replayed.
+/// Recovers the node of a data directory that is locked and whose identity is known. One of several whose journal or checkpoint has
+/// rotted begins with nothing but its vote, and is brought up by the others ([`Node::is_rejoining`]); where that may be lost too, it is
+/// refused.
 ///
 /// # Errors
 /// Whatever keeps the data from being a node's. A torn tail is none.
+/// # Source
+/// Failure rule 3; docs/decisions/018-repair.md.
 pub fn recover(
     disk: &Arc<dyn Disk>,
     data_dir: &Path,
@@ -118,7 +147,48 @@ pub fn recover(
     room: &Room,
     watch: &mut dyn RecoverWatch,
 ) -> Result<RecoveredNode, RecoverError> {
+    let found = Repairing::read(&**disk, data_dir).map_err(RecoverError::Repairing)?;
+    let found = found.map(|found| found.set_aside(&**disk, data_dir)).transpose().map_err(RecoverError::Repairing)?;
+    let is_over = found.map(|found| found.is_over(&**disk, data_dir)).transpose().map_err(RecoverError::Repairing)?;
+    let mut mark = found.filter(|_| is_over == Some(false));
+    if mark.is_none() {
+        match recover_whole(disk, data_dir, config.clone(), options, room, watch) {
+            Ok(node) => {
+                if config.has_peers() {
+                    Repairing::end(&**disk, data_dir).map_err(RecoverError::Repairing)?;
+                }
+                return Ok(node);
+            }
+            Err(error) => mark = Some(rejoin::begin(&**disk, data_dir, &config, found, error, watch)?),
+        }
+    }
+    let Some(mark) = mark else { unreachable!("set above") };
+    match rejoin::start(disk, data_dir, config.clone(), options, mark, watch) {
+        Err(error) => {
+            // The journal that was begun since has rotted too.
+            let mark = rejoin::begin(&**disk, data_dir, &config, Some(mark), error, watch)?;
+            rejoin::start(disk, data_dir, config, options, mark, watch)
+        }
+        started => started,
+    }
+}
+
+/// Recovers a node that has all it had. On a full disk the segments are
+/// written with room from the reserve, and what it is not enough for stays in memory, within bounds (failure rule 8).
+/// The clocks are read when all is replayed.
+///
+/// # Errors
+/// Whatever keeps the data from being a node's. A torn tail is none.
+fn recover_whole(
+    disk: &Arc<dyn Disk>,
+    data_dir: &Path,
+    config: NodeConfig,
+    options: DriveOptions,
+    room: &Room,
+    watch: &mut dyn RecoverWatch,
+) -> Result<RecoveredNode, RecoverError> {
     let path = data_dir.to_path_buf();
+    let has_peers = config.has_peers();
     let exists = Journal::exists(&**disk, data_dir);
     let is_new = !exists.map_err(|source| RecoverError::DataDir { path: path.clone(), source })?;
     let installed = resume_install(&**disk, data_dir).map_err(RecoverError::Install)?;
@@ -130,13 +200,14 @@ pub fn recover(
     let mut segments =
         SegmentWriter::open(Arc::clone(disk), data_dir, options.segments).map_err(RecoverError::Folder)?;
     let covered = loaded.as_ref().map(|loaded| Covered { log_index: loaded.meta.log_index });
+    let checkpoint = covered.map(|covered| covered.log_index);
     if !is_new {
-        watch.note(RecoverStage::Begun { checkpoint: covered.map(|covered| covered.log_index) });
+        watch.note(RecoverStage::Begun { checkpoint });
     }
     let mut recovery = match loaded {
         Some(loaded) => {
             segments.restore(&loaded.files).map_err(RecoverError::Checkpoint)?;
-            NodeRecovery::from_checkpoint(config, &loaded.meta, loaded.image)
+            NodeRecovery::from_loaded(config, loaded)
         }
         None => {
             segments.reset().map_err(RecoverError::Folder)?;
@@ -152,13 +223,12 @@ pub fn recover(
         watch.note(RecoverStage::Replaying);
     }
     let mut behind = Behind::new(Segments::new(segments));
+    behind.segments.wait_for_repairs(has_peers);
     let recovered = Journal::recover(Arc::clone(disk), data_dir, options.journal, membership, covered, &mut |batch| {
         let work = recovery.handle_batch(batch).map_err(|error| stop(&error))?;
         behind.take(work, room, &mut recovery).map_err(|error| stop(&error))
     });
-    if behind.is_out_of_room {
-        return Err(RecoverError::NoRoom { path, bytes: behind.segments.unwritten_bytes() });
-    }
+    behind.check_room(path)?;
     let (mut journal, found) = recovered.map_err(RecoverError::Journal)?;
     if found.membership != recovery.membership() {
         return Err(RecoverError::Node(recovery.foreign_journal(&found.membership)));
@@ -177,7 +247,6 @@ pub fn recover(
         let (node, ticket) = recovery.finish_unwritten(watch.now()).map_err(RecoverError::Node)?;
         (node, Some(ticket))
     };
-    let checkpoint = covered.map(|covered| covered.log_index);
     Ok(RecoveredNode { node, journal, segments, unwritten, is_new, checkpoint, found })
 }
 
@@ -188,11 +257,23 @@ struct Behind {
     flush_at_bytes: u64,
     /// More waits than may be kept in memory.
     is_out_of_room: bool,
+    /// What it waits for, if that is a repair.
+    damaged: Option<String>,
 }
 
 impl Behind {
     fn new(segments: Segments) -> Self {
-        Self { segments, flush_at_bytes: FLUSH_BYTES, is_out_of_room: false }
+        Self { segments, flush_at_bytes: FLUSH_BYTES, is_out_of_room: false, damaged: None }
+    }
+
+    /// Says why the start must be given up, if it must.
+    fn check_room(&self, path: PathBuf) -> Result<(), RecoverError> {
+        let bytes = self.segments.unwritten_bytes();
+        match &self.damaged {
+            _ if !self.is_out_of_room => Ok(()),
+            Some(reason) => Err(RecoverError::Damaged { reason: reason.clone(), bytes }),
+            None => Err(RecoverError::NoRoom { path, bytes }),
+        }
     }
 
     fn take(&mut self, work: Vec<SegmentWork>, room: &Room, recovery: &mut NodeRecovery) -> Result<(), SegmentError> {
@@ -200,10 +281,19 @@ impl Behind {
         if self.segments.unwritten_bytes() < self.flush_at_bytes {
             return Ok(());
         }
-        if let Some(full) = self.segments.flush(room, Use::Segments)? {
+        if let Some(stuck) = self.segments.flush(room, Use::Segments)? {
             self.flush_at_bytes = self.segments.unwritten_bytes() + FLUSH_BYTES;
             self.is_out_of_room = self.segments.unwritten_bytes() > UNWRITTEN_BYTES_MAX;
-            return if self.is_out_of_room { Err(SegmentError::Flush(full)) } else { Ok(()) };
+            if !self.is_out_of_room {
+                return Ok(());
+            }
+            return Err(match stuck {
+                Stuck::NoRoom(full) => SegmentError::Flush(full),
+                Stuck::Damaged { reason, .. } => {
+                    self.damaged = Some(reason.clone());
+                    SegmentError::Waits { reason }
+                }
+            });
         }
         self.flush_at_bytes = FLUSH_BYTES;
         recovery.handle_segments_written();
@@ -211,7 +301,7 @@ impl Behind {
     }
 }
 
-fn stop(error: &dyn std::error::Error) -> RecoverStop {
+pub(super) fn stop(error: &dyn std::error::Error) -> RecoverStop {
     RecoverStop { reason: chain(error) }
 }
 

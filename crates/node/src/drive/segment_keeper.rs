@@ -6,11 +6,13 @@
 
 use std::sync::Arc;
 
-use mortarmq_storage::{CheckpointError, CheckpointMeta, CheckpointWritten, FlushError, SegmentReader, Staging};
+use mortarmq_storage::{
+    CheckpointError, CheckpointMeta, CheckpointWritten, FlushError, SegmentReader, Staging, Stretch,
+};
 
 use super::FLUSH_BYTES;
 use super::room::{Room, Use};
-use super::segments::{SegmentError, Segments, UnreadableCopy};
+use super::segments::{SegmentError, Segments, Stuck, UnreadableCopy};
 use crate::catch_up::{CatchUpDone, CatchUpWork};
 use crate::output::SegmentWork;
 
@@ -34,6 +36,13 @@ pub enum Flushed {
     },
     /// There was no room, and the writer's part of the reserve is used up. Nothing is lost; flush again later.
     NoRoom(FlushError),
+    /// A copy waits until its source is repaired: call `handle_damage`, and flush again later. Nothing is lost.
+    Damaged {
+        /// The source.
+        stretch: Stretch,
+        /// What is wrong with it, with file and offset.
+        reason: String,
+    },
 }
 
 /// What came of a checkpoint.
@@ -46,8 +55,22 @@ pub enum Checkpointed {
         /// The checkpoint.
         checkpoint: CheckpointWritten,
     },
-    /// There was no room for it: call `handle_checkpoint_put_off`. The one before stays good.
-    PutOff(CheckpointError),
+    /// It could not be made: call `handle_checkpoint_put_off`. The one before stays good.
+    PutOff(PutOff),
+}
+
+/// Why a checkpoint was put off.
+#[derive(Debug, thiserror::Error)]
+pub enum PutOff {
+    /// There was no room for it.
+    #[error(transparent)]
+    NoRoom(CheckpointError),
+    /// What came before it waits for the repair of what it copies.
+    #[error("a dead letter waits for the repair of its message: {reason}")]
+    Damaged {
+        /// What is wrong with it, with file and offset.
+        reason: String,
+    },
 }
 
 impl SegmentKeeper {
@@ -95,7 +118,8 @@ impl SegmentKeeper {
             return Ok(Flushed::Nothing);
         }
         Ok(match self.segments.flush(&self.room, Use::Segments)? {
-            Some(full) => Flushed::NoRoom(full),
+            Some(Stuck::NoRoom(full)) => Flushed::NoRoom(full),
+            Some(Stuck::Damaged { stretch, reason }) => Flushed::Damaged { stretch, reason },
             None => self.ticket.take().map_or(Flushed::Nothing, |ticket| Flushed::Written { ticket }),
         })
     }
@@ -111,10 +135,11 @@ impl SegmentKeeper {
             // It came before the image, so it goes before the checkpoint.
             match self.segments.flush(&self.room, Use::Checkpoint)? {
                 None => {}
-                Some(FlushError::DiskFull { path }) => {
-                    return Ok(Checkpointed::PutOff(CheckpointError::DiskFull { path }));
+                Some(Stuck::NoRoom(FlushError::DiskFull { path })) => {
+                    return Ok(Checkpointed::PutOff(PutOff::NoRoom(CheckpointError::DiskFull { path })));
                 }
-                Some(error) => return Err(SegmentError::Flush(error)),
+                Some(Stuck::NoRoom(error)) => return Err(SegmentError::Flush(error)),
+                Some(Stuck::Damaged { reason, .. }) => return Ok(Checkpointed::PutOff(PutOff::Damaged { reason })),
             }
         }
         loop {
@@ -123,7 +148,7 @@ impl SegmentKeeper {
                 // It begins with all that waits.
                 Ok(checkpoint) => return Ok(Checkpointed::Written { ticket: self.ticket.take(), checkpoint }),
                 Err(CheckpointError::DiskFull { .. }) if self.room.make(Use::Checkpoint, wanted_bytes) => {}
-                Err(full @ CheckpointError::DiskFull { .. }) => return Ok(Checkpointed::PutOff(full)),
+                Err(full @ CheckpointError::DiskFull { .. }) => return Ok(Checkpointed::PutOff(PutOff::NoRoom(full))),
                 Err(error) => return Err(SegmentError::Checkpoint(error)),
             }
         }
@@ -134,7 +159,7 @@ impl SegmentKeeper {
         self.segments.writer.hold(log_index);
     }
 
-    /// Does something for a snapshot. What it says is for `handle_catch_up_done`.
+    /// Does something for a snapshot, or a repair. What it says is for `handle_catch_up_done`.
     ///
     /// # Errors
     /// The process says why and ends (failure rule 2).
@@ -150,11 +175,20 @@ impl SegmentKeeper {
             },
             CatchUpWork::Finish { log_index } => {
                 self.staging.finish(log_index).map_err(SegmentError::CatchUp)?;
+                self.segments.end_rejoin()?;
                 return Ok(CatchUpDone::Finished);
             }
             CatchUpWork::Abandon => {
                 self.staging.abandon().map_err(SegmentError::CatchUp)?;
                 return Ok(CatchUpDone::Abandoned);
+            }
+            CatchUpWork::Repair { stretch, data } => {
+                let outcome = self.segments.writer.repair(&stretch, &data).map_err(SegmentError::Repair)?;
+                return Ok(CatchUpDone::Repaired { stretch, outcome });
+            }
+            CatchUpWork::GiveUp { stretch } => {
+                self.segments.give_up(stretch);
+                return Ok(CatchUpDone::GivenUp);
             }
         };
         step.map(CatchUpDone::Step).map_err(SegmentError::CatchUp)

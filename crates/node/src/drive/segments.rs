@@ -2,9 +2,14 @@
 //! as the order of the log is the order of the files.
 
 use std::collections::VecDeque;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use mortarmq_shard::MessagePlace;
-use mortarmq_storage::{AppendError, CheckpointError, FlushError, SegmentReader, SegmentWriter, StagingError};
+use mortarmq_storage::{
+    AppendError, CheckpointError, Disk, FlushError, RepairError, Repairing, RepairingError, SegmentReader,
+    SegmentWriter, StagingError, Stretch,
+};
 
 use super::chain;
 use super::room::{Room, Use};
@@ -26,6 +31,18 @@ pub enum SegmentError {
     /// What another node has could not be taken over.
     #[error("a snapshot of another node could not be taken over")]
     CatchUp(#[source] StagingError),
+    /// What another node has could not be written in place of what is damaged here.
+    #[error("damage could not be repaired")]
+    Repair(#[source] RepairError),
+    /// That the node is brought up anew could not be ended.
+    #[error("the repair of the data directory could not be ended")]
+    Rejoin(#[source] RepairingError),
+    /// More waits behind the repair of a message than may stay in memory.
+    #[error("too much waits for the repair of a message: {reason}")]
+    Waits {
+        /// What is wrong with the message, with file and offset.
+        reason: String,
+    },
 }
 
 /// A copy whose source could not be read: it tells of the damage, and holds nothing else.
@@ -43,13 +60,55 @@ pub struct Segments {
     backlog: VecDeque<SegmentWork>,
     backlog_bytes: u64,
     unreadable: Vec<UnreadableCopy>,
+    /// Whether a copy waits for the repair of its source: there are other nodes that may have it.
+    has_peers: bool,
+    /// The data directory, if it says that the node is brought up anew.
+    rejoins: Option<(Arc<dyn Disk>, PathBuf)>,
+    /// A source that no node has.
+    given_up: Option<Stretch>,
+}
+
+/// Why the backlog does not move.
+#[derive(Debug)]
+pub enum Stuck {
+    /// There is no room on disk.
+    NoRoom(FlushError),
+    /// A copy waits for the repair of its source.
+    Damaged {
+        /// The source.
+        stretch: Stretch,
+        /// What is wrong with it, with file and offset.
+        reason: String,
+    },
 }
 
 impl Segments {
     /// A writer that has nothing in memory yet.
     #[must_use]
     pub fn new(writer: SegmentWriter) -> Self {
-        Self { writer, backlog: VecDeque::new(), backlog_bytes: 0, unreadable: Vec::new() }
+        let (backlog, unreadable) = (VecDeque::new(), Vec::new());
+        Self { writer, backlog, backlog_bytes: 0, unreadable, has_peers: false, rejoins: None, given_up: None }
+    }
+
+    /// If there are other nodes, a copy whose source is damaged waits until one of them has mended it.
+    pub(super) fn wait_for_repairs(&mut self, has_peers: bool) {
+        self.has_peers = has_peers;
+    }
+
+    /// The node was brought up anew, until now.
+    pub(super) fn begin_rejoin(&mut self, disk: Arc<dyn Disk>, data_dir: &Path) {
+        self.rejoins = Some((disk, data_dir.to_path_buf()));
+    }
+
+    /// The node has everything: its data directory says so.
+    pub(super) fn end_rejoin(&mut self) -> Result<(), SegmentError> {
+        let Some((disk, data_dir)) = self.rejoins.take() else { return Ok(()) };
+        Repairing::end(&*disk, &data_dir).map_err(SegmentError::Rejoin)
+    }
+
+    /// No node has this sound: what copies it goes on without.
+    pub(super) fn give_up(&mut self, stretch: Stretch) {
+        self.given_up = Some(stretch);
     }
 
     /// Reads what is written; clones serve any number of threads.
@@ -79,8 +138,8 @@ impl Segments {
         let mut work = work.into_iter();
         if self.backlog.is_empty() {
             for item in work.by_ref() {
-                if let Some(stuck) = self.take_one(item, room, Use::Segments)? {
-                    self.put_off(stuck);
+                if let Taken::Not(item, _) = self.take_one(item, room, Use::Segments)? {
+                    self.put_off(item);
                     break;
                 }
             }
@@ -89,19 +148,22 @@ impl Segments {
         Ok(())
     }
 
-    /// Writes what waits, with room from the reserve if need be, and goes on with the backlog. Gives back what the writer
-    /// said when there was no room: that is no failed write, and nothing is lost (failure rule 8).
-    pub(super) fn flush(&mut self, room: &Room, wanted_for: Use) -> Result<Option<FlushError>, SegmentError> {
+    /// Writes what waits, with room from the reserve if need be, and goes on with the backlog. Gives back why that does not move: no
+    /// room is no failed write (failure rule 8), damage waits for its repair, and nothing is lost.
+    pub(super) fn flush(&mut self, room: &Room, wanted_for: Use) -> Result<Option<Stuck>, SegmentError> {
         loop {
             if let Some(full) = self.write(room, wanted_for)? {
-                return Ok(Some(full));
+                return Ok(Some(Stuck::NoRoom(full)));
             }
             let Some(item) = self.backlog.pop_front() else { return Ok(None) };
             self.backlog_bytes -= bytes(&item);
             // What it copies can be read now, so it is taken.
-            if let Some(stuck) = self.take_one(item, room, wanted_for)? {
-                self.backlog_bytes += bytes(&stuck);
-                self.backlog.push_front(stuck);
+            if let Taken::Not(item, why) = self.take_one(item, room, wanted_for)? {
+                self.backlog_bytes += bytes(&item);
+                self.backlog.push_front(item);
+                if let Stuck::Damaged { .. } = why {
+                    return Ok(Some(why));
+                }
             }
         }
     }
@@ -111,13 +173,8 @@ impl Segments {
         self.backlog.push_back(item);
     }
 
-    /// Takes one thing; gives it back if it copies what there is no room to write.
-    fn take_one(
-        &mut self,
-        item: SegmentWork,
-        room: &Room,
-        wanted_for: Use,
-    ) -> Result<Option<SegmentWork>, SegmentError> {
+    /// Takes one thing; gives it back if it copies what there is no room to write, or what cannot be read.
+    fn take_one(&mut self, item: SegmentWork, room: &Room, wanted_for: Use) -> Result<Taken, SegmentError> {
         match item {
             SegmentWork::Append(record) => {
                 self.writer.append(std::slice::from_ref(&record)).map_err(SegmentError::Append)?;
@@ -130,30 +187,36 @@ impl Segments {
             SegmentWork::DropTopic(topic) => self.writer.drop_topic(topic),
             SegmentWork::Trim { topic, partition, below } => self.writer.trim(topic, partition, below),
         }
-        Ok(None)
+        Ok(Taken::All)
     }
 
     /// Makes a record of another one, which must be written before it can be read.
-    fn append_copy(
-        &mut self,
-        copy: Box<CopyWork>,
-        room: &Room,
-        wanted_for: Use,
-    ) -> Result<Option<SegmentWork>, SegmentError> {
+    fn append_copy(&mut self, copy: Box<CopyWork>, room: &Room, wanted_for: Use) -> Result<Taken, SegmentError> {
         let MessagePlace { topic, partition, seq } = copy.from;
         let reader = self.writer.reader();
-        if reader.end_seq(topic, partition) <= seq && self.write(room, wanted_for)?.is_some() {
-            return Ok(Some(SegmentWork::Copy(copy)));
+        if reader.end_seq(topic, partition) <= seq
+            && let Some(full) = self.write(room, wanted_for)?
+        {
+            return Ok(Taken::Not(SegmentWork::Copy(copy), Stuck::NoRoom(full)));
         }
         let read = reader.read_records(topic, partition, seq, seq.next(), usize::MAX);
         let source = read.map(|records| records.into_iter().find(|found| found.seq == seq).map(|found| found.record));
-        let copied = copy.make(source.map_err(|error| chain(&error)));
+        let source = source.map_err(|error| chain(&error));
+        let stretch = Stretch::Records { topic, partition, seq };
+        if let Err(reason) = &source
+            && self.has_peers
+            && self.given_up != Some(stretch)
+        {
+            let reason = reason.clone();
+            return Ok(Taken::Not(SegmentWork::Copy(copy), Stuck::Damaged { stretch, reason }));
+        }
+        let copied = copy.make(source);
         if let Some(reason) = &copied.unreadable {
             self.unreadable
                 .push(UnreadableCopy { from: MessagePlace { topic, partition, seq }, reason: reason.clone() });
         }
         self.writer.append(std::slice::from_ref(&copied.record)).map_err(SegmentError::Append)?;
-        Ok(None)
+        Ok(Taken::All)
     }
 
     fn write(&mut self, room: &Room, wanted_for: Use) -> Result<Option<FlushError>, SegmentError> {
@@ -169,6 +232,13 @@ impl Segments {
             }
         }
     }
+}
+
+/// What became of an item.
+enum Taken {
+    All,
+    /// It is given back.
+    Not(SegmentWork, Stuck),
 }
 
 /// What an item holds in memory, but for its fixed size.

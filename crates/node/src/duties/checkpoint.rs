@@ -76,7 +76,11 @@ impl Node {
     pub(crate) fn take_checkpoint(&mut self) {
         let (log_index, term) = self.checkpoints.applied;
         // What would be written is the state before, or one that the journal does not know yet.
-        if self.is_installing() || self.checkpoints.writing.is_some() || log_index <= self.checkpoints.durable {
+        if self.is_installing()
+            || self.is_rejoining()
+            || self.checkpoints.writing.is_some()
+            || log_index <= self.checkpoints.durable
+        {
             return;
         }
         let log_index = if Mutant::CheckpointIndexApart.is_on() { log_index - 1 } else { log_index };

@@ -33,6 +33,8 @@ impl Node {
         self.give_way_for_room();
         self.offer_snapshots(now);
         self.fetch_again(now);
+        self.go_on_with_repairs(now);
+        self.ask_for_all(now);
         self.ages.look(self.shard.state(), now.monotonic);
         let gone = self.shard.give_back();
         self.forget_gone(gone);

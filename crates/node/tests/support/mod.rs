@@ -256,7 +256,7 @@ impl Rig {
         match job {
             ReadJob::Records { .. } => self.record_reads += 1,
             ReadJob::Index { .. } => self.index_reads += 1,
-            ReadJob::Life { .. } | ReadJob::Since { .. } | ReadJob::File { .. } => {}
+            ReadJob::Life { .. } | ReadJob::Since { .. } | ReadJob::File { .. } | ReadJob::Stretch { .. } => {}
         }
     }
 
@@ -436,6 +436,9 @@ impl Rig {
                 };
                 let seqs: Result<Vec<Seq>, _> = ends.iter().enumerate().map(since).collect();
                 seqs.map_or_else(failed, ReadResult::Since)
+            }
+            ReadJob::Stretch { stretch } => {
+                self.reader.read_stretch_for_repair(&stretch).map_or_else(failed, ReadResult::Stretch)
             }
             ReadJob::File { file, offset, bytes } => {
                 self.reader.read_file(&file, offset, bytes).map_or_else(failed, ReadResult::File)

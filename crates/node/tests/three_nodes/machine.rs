@@ -6,12 +6,14 @@ use std::sync::Arc;
 
 use bytes::BytesMut;
 use mortarmq_node::drive::{
-    Checkpointed, DriveOptions, Flushed, JournalKeeper, RecoverStage, RecoverWatch, Room, SegmentKeeper, chain,
+    Checkpointed, DriveOptions, Flushed, JournalKeeper, PutOff, RecoverStage, RecoverWatch, Room, SegmentKeeper, chain,
     claim_as_peer, read, recover,
 };
 use mortarmq_node::{CatchUpDone, CatchUpWork, Node, NodeConfig, Now, Peer, ReadJob, ReadResult, SegmentWork};
 use mortarmq_shard::Image;
-use mortarmq_storage::{CheckpointMeta, Disk, JournalBatch, JournalOptions, MemoryDisk, SegmentOptions, SegmentReader};
+use mortarmq_storage::{
+    CheckpointMeta, Disk, JournalBatch, JournalOptions, MemoryDisk, SegmentOptions, SegmentReader, Stretch,
+};
 use mortarmq_types::{MonotonicTime, NodeId, ShardId, WallTime};
 
 /// A machine, and what runs on it.
@@ -72,7 +74,7 @@ impl Crash {
     fn look(&mut self, disk: &MemoryDisk, job: &SegmentJob) {
         let SegmentJob::CatchUp { work } = job else { return };
         let is_it = match (work, &mut self.pieces) {
-            (CatchUpWork::Install, None) => true,
+            (CatchUpWork::Install | CatchUpWork::Repair { .. }, None) => true,
             (CatchUpWork::Write { .. }, Some(pieces)) => {
                 *pieces = pieces.wrapping_sub(1);
                 *pieces == u64::MAX
@@ -102,7 +104,9 @@ pub(crate) enum Told {
     Journal { ready_number: u64 },
     Segments { ticket: u64 },
     Checkpoint { log_index: u64, bytes: u64 },
+    PutOff { log_index: u64 },
     CatchUp { done: CatchUpDone },
+    Damaged { stretch: Stretch, is_waited_for: bool },
     Read { ticket: u64, result: ReadResult },
 }
 
@@ -248,15 +252,24 @@ impl Process {
                             told.extend(ticket.map(|ticket| Told::Segments { ticket }));
                             told.push(Told::Checkpoint { log_index: meta.log_index, bytes: checkpoint.bytes });
                         }
+                        Checkpointed::PutOff(PutOff::Damaged { .. }) => {
+                            told.push(Told::PutOff { log_index: meta.log_index });
+                        }
                         Checkpointed::PutOff(error) => return Err(format!("these disks have room: {error}")),
                     }
                 }
             }
         }
-        if let Flushed::Written { ticket } = self.segments.flush().map_err(|error| chain(&error))? {
-            told.push(Told::Segments { ticket });
+        match self.segments.flush().map_err(|error| chain(&error))? {
+            Flushed::Written { ticket } => told.push(Told::Segments { ticket }),
+            Flushed::Damaged { stretch, .. } => told.push(Told::Damaged { stretch, is_waited_for: true }),
+            Flushed::Nothing => {}
+            Flushed::NoRoom(error) => return Err(format!("these disks have room: {error}")),
         }
-        assert!(self.segments.take_unreadable().is_empty(), "nothing rots here, so every copy finds its source");
+        assert!(
+            self.segments.take_unreadable().is_empty(),
+            "what rots here is repaired, so every copy finds its source"
+        );
         Ok(told)
     }
 

@@ -430,6 +430,11 @@ impl World {
             Ok(told) => told,
             Err(error) => return self.crash(node, &error),
         };
+        if told.iter().any(|told| matches!(told, Told::Damaged { .. })) {
+            // What waits is tried again.
+            process.segments_are_busy = true;
+            self.at(20_000, Event::Segments { node, life });
+        }
         for told in told {
             let after_us = self.random.below(200);
             self.at(after_us, Event::Told { node, life, told: ToldBox(told) });
@@ -449,6 +454,8 @@ impl World {
             Told::Journal { ready_number } => found.handle_journal_written(now, ready_number),
             Told::Segments { ticket } => found.handle_segments_written(now, ticket),
             Told::Checkpoint { log_index, bytes } => found.handle_checkpoint_written(now, log_index, bytes),
+            Told::PutOff { log_index } => found.handle_checkpoint_put_off(now, log_index),
+            Told::Damaged { stretch, is_waited_for } => found.handle_damage(now, stretch, is_waited_for),
             Told::CatchUp { done } => found.handle_catch_up_done(now, done),
             Told::Read { ticket, result } => found.handle_read(now, ticket, result),
         }

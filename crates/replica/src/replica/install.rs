@@ -9,6 +9,7 @@ use raft::eraftpb::{ConfState, Message, MessageType, Snapshot, SnapshotMetadata}
 
 use super::Replica;
 use crate::entry::{Entry, EntryKind};
+use crate::peer_message::PeerMessage;
 
 impl Replica {
     /// Whether a snapshot that stands at this entry would bring this replica up: the log here does not hold the entry, and less
@@ -56,6 +57,23 @@ impl Replica {
         let _ = self.raw.step(message);
         self.after_input();
         self.raw.snap().is_some()
+    }
+
+    /// Takes note of who leads, of a message of that leader, and nothing else of it; says whether it is one, of no epoch that is over here.
+    /// What the library answers is for the caller to hold back.
+    pub fn follow(&mut self, message: &PeerMessage) -> bool {
+        if !message.is_a_leaders() || message.to() != self.id() || message.epoch() < self.epoch() {
+            return false;
+        }
+        if (self.leader(), self.epoch()) != (Some(message.from()), message.epoch()) {
+            let (term, to) = (message.epoch().get(), message.to());
+            // Commits nothing: the log here is not the one that the leader remembers.
+            let mut heartbeat = Message { from: message.from(), to, term, ..Message::default() };
+            heartbeat.set_msg_type(MessageType::MsgHeartbeat);
+            let _ = self.raw.step(heartbeat);
+            self.after_input();
+        }
+        self.leader() == Some(message.from())
     }
 
     /// While a follower fetches a snapshot that stands at an entry, what follows that entry stays in memory, within bounds.

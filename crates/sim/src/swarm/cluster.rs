@@ -10,6 +10,8 @@ pub(super) fn settle(settings: &mut Settings) {
     if settings.nodes == 1 {
         return;
     }
+    // What rotted in a file that another node fetches is found by the scrub, which each node has.
+    settings.scrub_ms = settings.scrub_ms.max(SCRUB_LEAST_MS);
     settings.peer_us = *chance.pick(&[100, 400, 400, 5_000]);
     settings.peer_lost_permille = *chance.pick(&[0, 0, 5, 100]);
     settings.peer_doubled_permille = *chance.pick(&[0, 0, 20, 200]);
@@ -21,13 +23,15 @@ pub(super) fn settle(settings: &mut Settings) {
     }
 }
 
+/// Between two passes of the scrub at least.
+const SCRUB_LEAST_MS: u64 = 700;
+
 /// Gives each fault its node, and adds those that only several nodes can have.
 pub(super) fn spread(settings: &Settings, faults: &mut Vec<Fault>) {
     let mut chance = Random::of(settings.seed, 42);
     let end_us = settings.work_ms * 1000;
-    // What rots on one of several is repaired by the others, and what a full disk makes a node drop of its journal is brought to
-    // one that lacks it in another way: they can do neither yet.
-    faults.retain(|fault| !matches!(fault.kind, FaultKind::Rot { .. } | FaultKind::DiskFull { .. }));
+    // What a full disk makes a node drop of its journal is brought to one that lacks it in another way: they cannot do that yet.
+    faults.retain(|fault| !matches!(fault.kind, FaultKind::DiskFull { .. }));
     for fault in faults.iter_mut() {
         let leads = matches!(fault.anchor, Anchor::At(_)) && chance.one_in(3);
         fault.node = if leads { 0 } else { chance.between(1, settings.nodes) };

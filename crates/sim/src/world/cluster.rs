@@ -172,7 +172,7 @@ impl World {
     fn can_go_on_without(&self, lost: usize) -> bool {
         let is_well = |node: &usize| {
             let machine = &self.nodes[*node];
-            machine.process.is_some()
+            machine.process.as_ref().is_some_and(|process| !process.node.is_rejoining())
                 && machine.paused_until_us <= self.now_us
                 && machine.slow_sync_us.is_none()
                 && !machine.is_full

@@ -6,6 +6,7 @@ use std::time::Duration;
 use bytes::BytesMut;
 use mortarmq_node::drive::{Checkpointed, Flushed, chain, read};
 use mortarmq_node::{CatchUpDone, CatchUpWork, ReadJob, ReadResult};
+use mortarmq_storage::RepairOutcome;
 
 use super::World;
 use super::event::{Event, Input};
@@ -152,6 +153,7 @@ impl World {
     fn catch_up(&mut self, node: usize, work: CatchUpWork, told: &mut Vec<Input>) -> Result<(), String> {
         let site = match work {
             CatchUpWork::Install | CatchUpWork::Finish { .. } => Site::Install,
+            CatchUpWork::Repair { .. } | CatchUpWork::GiveUp { .. } => Site::Segments,
             CatchUpWork::Begin { .. } | CatchUpWork::Check | CatchUpWork::Write { .. } | CatchUpWork::Abandon => {
                 Site::Fetch
             }
@@ -170,6 +172,9 @@ impl World {
         match done {
             CatchUpDone::Finished if self.is_healing => self.tally.reach("snapshot installed"),
             CatchUpDone::Finished => self.tally.reach("snapshot installed under load"),
+            CatchUpDone::Repaired { outcome: RepairOutcome::Repaired { .. }, .. } => {
+                self.tally.reach("rotten record repaired");
+            }
             _ => {}
         }
         if matches!(done, CatchUpDone::Finished | CatchUpDone::Abandoned) {
@@ -205,6 +210,10 @@ impl World {
             Flushed::Nothing => {}
             Flushed::Written { ticket } => told.push(Input::SegmentsWritten { ticket }),
             Flushed::NoRoom(_) => self.tally.reach("segments waited for room"),
+            Flushed::Damaged { stretch, .. } => {
+                told.push(Input::Damaged { stretch, is_waited_for: true });
+                self.tally.reach("a copy waited for a repair");
+            }
         }
         self.expect_readable(node);
         Ok(())
@@ -267,12 +276,16 @@ impl World {
                 return self.after_disk(node);
             }
             // A snapshot that is held no more may be gone before the last read of it.
-            let is_for_peer = matches!(job, ReadJob::File { .. });
+            let is_for_peer = matches!(job, ReadJob::File { .. } | ReadJob::Stretch { .. });
             if !is_for_peer && !self.is_rotten(node, reason) {
                 return self.fail(format!("P11: a read failed on a disk that is whole: {reason}: {job:?}"));
             }
             if is_for_peer {
-                self.tally.reach("a snapshot was gone");
+                self.tally.reach(if matches!(job, ReadJob::File { .. }) {
+                    "a snapshot was gone"
+                } else {
+                    "a peer met rot"
+                });
                 return self.give(node, Input::ReadDone { ticket, result });
             }
             self.tally.reach("a read met rot");

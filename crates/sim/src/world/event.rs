@@ -6,6 +6,7 @@ use bytes::Bytes;
 use mortarmq_node::{
     Act, CatchUpDone, Delivery, DiskState, Failure, PeerWord, Query, ReadResult, Reply, Request, Unsent,
 };
+use mortarmq_storage::Stretch;
 use mortarmq_types::{ConnectionId, DeliveryId, MemberId};
 
 use crate::plan::{Deed, FaultKind};
@@ -144,6 +145,10 @@ pub(crate) enum Input {
     },
     CheckpointPutOff {
         log_index: u64,
+    },
+    Damaged {
+        stretch: Stretch,
+        is_waited_for: bool,
     },
     Disk {
         state: DiskState,

@@ -71,8 +71,8 @@ impl World {
             }
             FaultKind::Stop { down_ms } => self.stop(node, kind, down_ms),
             FaultKind::Cut { .. } | FaultKind::HandOver => self.strike_cluster(node, kind),
-            // What rots on one of several is to be repaired by the others, which they cannot do yet.
-            FaultKind::Rot { .. } if self.has_peers() => {}
+            // No more than one of several: the others have to have what it lost.
+            FaultKind::Rot { .. } if self.has_peers() && !self.may_rot(node) => {}
             FaultKind::Rot { part, way, down_ms, .. } => {
                 let process = self.nodes[node].process.as_ref();
                 let end = process.map(|process| process.journal.end()).map(|(path, end)| (path.to_path_buf(), end));
@@ -285,6 +285,9 @@ impl World {
         }
         if unwritten.is_some() {
             self.tally.reach("start with segments that wait for room");
+        }
+        if made.is_rejoining() {
+            self.tally.reach("began anew after rot");
         }
         let position = made.position();
         self.trace.note(self.now_us, "start", &[node as u64, position.commit_index.get(), u64::from(is_new)]);

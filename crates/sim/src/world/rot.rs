@@ -15,7 +15,7 @@ use mortarmq_storage::{Disk, MemoryDisk, ScrubStep};
 use mortarmq_types::TopicIncarnation;
 
 use super::World;
-use super::event::Event;
+use super::event::{Event, Input};
 use super::faults::DATA_DIR;
 use crate::clients::value::{Held, read_value};
 use crate::history::path_name;
@@ -70,6 +70,18 @@ impl World {
         self.tally.fault(kind);
         self.nodes[node].rotten_dirs.extend(struck.path.parent().map(Path::to_path_buf));
         self.nodes[node].damages.push(struck);
+    }
+
+    /// Whether bytes of one of several nodes may rot: what the others have must be sound, and they must have everything.
+    pub(super) fn may_rot(&self, node: usize) -> bool {
+        let has_everything = |place: usize| {
+            let machine = &self.nodes[place];
+            let is_rejoining = machine.process.as_ref().is_some_and(|process| process.node.is_rejoining());
+            let is_begun = machine.disk.exists(&Path::new(DATA_DIR).join("repairing")).unwrap_or(true);
+            let is_rotten = machine.damages.iter().any(|damage| damage.is_there(&machine.disk));
+            !is_rotten && !is_rejoining && !is_begun
+        };
+        (0..self.nodes.len()).all(|place| place == node || has_everything(place))
     }
 
     /// Whether a node refuses to go on because of what rotted, and names it. What it names is put right then.
@@ -138,8 +150,8 @@ impl World {
 
     /// A dead letter was made of a message that cannot be read: it says so, and has no value.
     pub(super) fn letter_lost_its_value(&mut self, node: usize, from: MessagePlace, reason: &str) {
-        if !self.is_rotten(node, reason) {
-            return self.fail(format!("a copy's source {from:?} cannot be read: {reason}"));
+        if !self.is_rotten(node, reason) || self.has_peers() {
+            return self.fail(format!("P4: a copy's source {from:?} cannot be read: {reason}"));
         }
         let machine = &self.nodes[node];
         let Some(process) = &machine.process else { return };
@@ -213,7 +225,8 @@ impl World {
 
     /// Work is over: what rotted and let the node start is put right, and the node tries again what it could not read.
     pub(super) fn mend_at_the_end(&mut self) {
-        if self.settings.mends == 0 {
+        // Several nodes repair by themselves what is read.
+        if self.settings.mends == 0 || self.has_peers() {
             return;
         }
         for node in 0..self.nodes.len() {
@@ -231,6 +244,9 @@ impl World {
     /// Nothing moves any more, and nobody puts right what rotted, or nobody can: a dead letter that a start made again without its
     /// value stays as it is, and so does a message that was made of it before. An operator drops what a path owes of it.
     pub(super) fn purge_unreadable(&mut self) {
+        if self.has_peers() {
+            return;
+        }
         let Some(process) = &self.nodes[0].process else { return };
         let state = process.node.shard().state();
         let mut deeds = Vec::new();
@@ -288,6 +304,9 @@ impl World {
                 return self.fail(format!("P11: the scrub finds damage where there is none: {finding:?}"));
             }
             self.tally.reach("the scrub found rot");
+            if let Some(stretch) = finding.stretch() {
+                self.give(node, Input::Damaged { stretch, is_waited_for: false });
+            }
         }
         let life = self.nodes[node].life;
         self.at(self.now_us + pause_ms * 1000, Event::Scrub { node, life });
@@ -311,6 +330,15 @@ impl Damage {
             }
             Harm::File { good, bad } => found == *bad && disk.replace(&self.path, good.clone()).is_ok(),
         }
+    }
+
+    /// Whether the bytes are still damaged.
+    fn is_there(&self, disk: &MemoryDisk) -> bool {
+        let is_there = self.mend(disk);
+        if is_there {
+            self.strike_again(disk);
+        }
+        is_there
     }
 
     fn strike_again(&self, disk: &MemoryDisk) {

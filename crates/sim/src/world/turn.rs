@@ -126,6 +126,7 @@ impl World {
             Input::CheckpointWritten { log_index, bytes } => target.handle_checkpoint_written(now, log_index, bytes),
             Input::CatchUpDone { done } => target.handle_catch_up_done(now, *done),
             Input::CheckpointPutOff { log_index } => target.handle_checkpoint_put_off(now, log_index),
+            Input::Damaged { stretch, is_waited_for } => target.handle_damage(now, stretch, is_waited_for),
             Input::Disk { state } => target.handle_disk(now, state),
             Input::ReadDone { ticket, result } => target.handle_read(now, ticket, result),
             Input::TurnedOut { connection } => target.handle_turned_out(now, connection),
@@ -270,6 +271,7 @@ impl World {
             Input::CheckpointWritten { log_index, .. } => ("in checkpoint written", *log_index),
             Input::CatchUpDone { .. } => ("in catch-up done", 0),
             Input::CheckpointPutOff { log_index } => ("in checkpoint put off", *log_index),
+            Input::Damaged { stretch, .. } => ("in damaged", stretch.name().1),
             Input::Disk { state } => ("in disk", state.free_bytes),
             Input::ReadDone { ticket, .. } => ("in read", *ticket),
             Input::Peer { word } => match &**word {

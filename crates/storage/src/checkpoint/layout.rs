@@ -100,9 +100,10 @@ pub(crate) fn parse(path: &Path, log_index: u64, bytes: &Bytes) -> Result<Loaded
     for (piece, bytes) in &pieces {
         piece.check(path, crc32c::crc32c(bytes))?;
     }
+    let file_bytes = bytes.len() as u64;
     let [(_, membership), (_, list), (_, image)] = pieces;
     let files = header.files(path, &list)?;
-    Ok(LoadedCheckpoint { meta: CheckpointMeta { membership, ..header.meta }, files, image })
+    Ok(LoadedCheckpoint { meta: CheckpointMeta { membership, ..header.meta }, files, image, bytes: file_bytes })
 }
 
 /// One of the three pieces that follow a header: membership, list of files and image.

@@ -103,6 +103,11 @@ pub struct LoadedCheckpoint {
     pub files: CheckpointFiles,
     /// The state, as the caller encoded it.
     pub image: Bytes,
+    /// How long its file is.
+    ///
+    /// # Units
+    /// Bytes.
+    pub bytes: u64,
 }
 
 /// What [`crate::SegmentWriter::checkpoint`] did.

@@ -20,6 +20,7 @@ mod name;
 mod recover;
 mod release;
 mod roll;
+mod salvage;
 mod spare;
 mod torn_tail;
 mod verify;
@@ -34,6 +35,7 @@ use mortarmq_types::ShardId;
 
 use crate::disk::{Disk, is_full};
 use layout::BLOCK_BYTES;
+pub(crate) use name::is_journal_file;
 pub use release::Released;
 use roll::{JournalFile, OlderFile};
 use spare::{Spare, Unfilled};

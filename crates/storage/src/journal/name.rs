@@ -44,6 +44,11 @@ pub(super) fn is_any(disk: &dyn Disk, dir: &Path) -> std::io::Result<bool> {
     Ok(disk.list(dir)?.iter().any(|name| FileName::parse(name).is_some()))
 }
 
+/// Whether a file of this name is one of the journal.
+pub(crate) fn is_journal_file(name: &str) -> bool {
+    FileName::parse(name).is_some()
+}
+
 /// The name of a journal file.
 pub(super) fn file_path(dir: &Path, number: u64) -> PathBuf {
     dir.join(format!("{number:08}{SUFFIX}"))

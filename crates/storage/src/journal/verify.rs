@@ -105,6 +105,19 @@ fn verify_file(replay: &mut Replay<'_>, disk: &dyn Disk, file: &ListedFile, repo
     }
 }
 
+/// Goes on behind a damaged place of a file; nothing if no batch follows it there.
+pub(super) fn go_on_behind(
+    replay: &mut Replay<'_>,
+    disk: &dyn Disk,
+    file: &ListedFile,
+    damaged: u64,
+) -> Option<Result<(), JournalError>> {
+    let missing = if damaged == 0 { 0 } else { replay.next_batch };
+    let next = next_batch(disk, &file.path, damaged, missing).ok()??;
+    replay.resume_at(next.batch, next.previous_hash);
+    Some(replay.batches(next.window, file, next.header, next.offset))
+}
+
 /// Where a scan can go on.
 struct Next {
     window: Window,

@@ -13,6 +13,7 @@
 
 mod layout;
 mod reader;
+mod repair;
 mod verify;
 mod writer;
 
@@ -20,6 +21,7 @@ use bytes::Bytes;
 use mortarmq_types::{Partition, Seq, TopicIncarnation};
 
 pub(crate) use reader::read;
+pub(crate) use repair::{repair, sound_entries};
 pub(crate) use verify::check_entry;
 pub(crate) use writer::LedgerTail;
 

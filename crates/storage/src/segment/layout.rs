@@ -44,7 +44,7 @@ pub(crate) const FILE_HEADER_BYTES: usize = 32;
 /// The length of a position header.
 pub(super) const POSITION_BYTES: usize = 44;
 /// The length of an index entry.
-pub(super) const INDEX_ENTRY_BYTES: usize = 24;
+pub(crate) const INDEX_ENTRY_BYTES: usize = 24;
 /// The version written, and the only one read.
 pub(super) const VERSION: u16 = 1;
 
@@ -113,7 +113,7 @@ impl FileIdentity {
     }
 
     /// The file's path in the data directory, as a checkpoint lists it.
-    pub(super) fn relative_path(&self) -> String {
+    pub(crate) fn relative_path(&self) -> String {
         format!("{TOPICS_DIR}/{}/{}/{}", self.topic.to_hex(), self.partition, self.name())
     }
 

@@ -19,7 +19,7 @@ use crate::staging::is_shared;
 /// A partition that is unknown, or whose topic was dropped, reads as empty.
 #[derive(Clone)]
 pub struct SegmentReader {
-    shared: Arc<Shared>,
+    pub(super) shared: Arc<Shared>,
 }
 
 impl SegmentReader {
@@ -174,7 +174,7 @@ impl SegmentReader {
         last.flatten().unwrap_or(Seq::FIRST)
     }
 
-    fn segment_at(&self, key: Key, seq: Seq) -> Option<SegmentExtent> {
+    pub(super) fn segment_at(&self, key: Key, seq: Seq) -> Option<SegmentExtent> {
         self.shared.view(key, |view| view.segment_at(seq)).flatten()
     }
 
@@ -279,7 +279,7 @@ impl SegmentReader {
     }
 
     /// The nearest record before one whose place the index still tells; else the segment's first.
-    fn sound_line_before(&self, key: Key, segment: SegmentExtent, seq: Seq) -> (Seq, u64) {
+    pub(super) fn sound_line_before(&self, key: Key, segment: SegmentExtent, seq: Seq) -> (Seq, u64) {
         let mut before = seq;
         for _ in 0..LINES_BACK {
             if before <= segment.first_seq {
@@ -308,7 +308,7 @@ impl SegmentReader {
     }
 
     /// Reads index lines of one segment. Those before a damaged one are returned.
-    fn read_lines(
+    pub(super) fn read_lines(
         &self,
         (topic, partition): Key,
         segment: SegmentExtent,

@@ -24,7 +24,7 @@ pub(super) const ALL: &[Scenario] = &[
     Scenario {
         name: "rot-journal",
         what: "a bit of a follower's journal flips while it is down",
-        holds: "it refuses to start and names the file and the offset; the others go on (P11, failure rule 3)",
+        holds: "it names the damage and is brought up by the others before it votes or acknowledges; then it counts for a majority (P1, P11, failure rule 3)",
         is_short: true,
         steps: |run| rot(run, &JOURNAL),
         ..ROT
@@ -32,21 +32,21 @@ pub(super) const ALL: &[Scenario] = &[
     Scenario {
         name: "rot-checkpoint",
         what: "a bit of a follower's newest checkpoint flips while it is down",
-        holds: "it refuses to start and names the file; the others go on",
+        holds: "as above",
         steps: |run| rot(run, &CHECKPOINT),
         ..ROT
     },
     Scenario {
         name: "rot-identity",
         what: "a bit of a follower's identity file flips while it is down",
-        holds: "it refuses to start and names the file; the others go on",
+        holds: "it refuses to start and names the file; the others go on (P11)",
         steps: |run| rot(run, &IDENTITY),
         ..ROT
     },
     Scenario {
         name: "rot-segment",
         what: "a bit of a record flips on a follower while it is down",
-        holds: "it is never served: the follower refuses by name, or says so when it reads it; the others go on",
+        holds: "the scrub finds it, another node has it, and it is put in place: nothing of the damage is left (P11)",
         steps: |run| rot(run, &SEGMENT),
         ..ROT
     },
@@ -95,20 +95,21 @@ enum Place {
 enum Then {
     /// It does not start, and names the file.
     Refuses,
-    /// It starts, as it reads the file later, and holds or names what it finds.
-    Starts,
-    /// It starts and is repaired from the others: its word counts again, and nothing of the damage is left.
-    #[expect(dead_code, reason = "no file is repaired yet; when one is, its line below says so and this one goes")]
-    IsRepaired,
+    /// It starts, says this, and is repaired from the others: its word counts again, and nothing of the damage is left.
+    IsRepaired { says: &'static str },
 }
 
-const JOURNAL: Rot = Rot { folder: "journal", ending: ".journal", place: Place::UsedBlock, then: Then::Refuses };
-const CHECKPOINT: Rot =
-    Rot { folder: "checkpoints", ending: ".checkpoint", place: Place::At(300), then: Then::Refuses };
+/// What a node says that begins anew.
+const SET_ASIDE: Then = Then::IsRepaired { says: "the other nodes bring this one up" };
+/// What a node says that has a piece of a file from another.
+const PUT_IN_PLACE: Then = Then::IsRepaired { says: "damage was repaired from another node" };
+
+const JOURNAL: Rot = Rot { folder: "journal", ending: ".journal", place: Place::UsedBlock, then: SET_ASIDE };
+const CHECKPOINT: Rot = Rot { folder: "checkpoints", ending: ".checkpoint", place: Place::At(300), then: SET_ASIDE };
 const IDENTITY: Rot = Rot { folder: "", ending: "identity", place: Place::At(9), then: Then::Refuses };
-const SEGMENT: Rot = Rot { folder: "topics", ending: ".segment", place: Place::At(200), then: Then::Starts };
-const INDEX: Rot = Rot { folder: "topics", ending: ".index", place: Place::At(100), then: Then::Starts };
-const LEDGER: Rot = Rot { folder: "topics", ending: ".ledger", place: Place::At(100), then: Then::Starts };
+const SEGMENT: Rot = Rot { folder: "topics", ending: ".segment", place: Place::At(200), then: PUT_IN_PLACE };
+const INDEX: Rot = Rot { folder: "topics", ending: ".index", place: Place::At(100), then: PUT_IN_PLACE };
+const LEDGER: Rot = Rot { folder: "topics", ending: ".ledger", place: Place::At(100), then: PUT_IN_PLACE };
 
 fn rot(run: &mut Run, rot: &Rot) -> Outcome {
     let node = run.cast()?.followers[0];
@@ -134,12 +135,9 @@ fn rot(run: &mut Run, rot: &Rot) -> Outcome {
             run.ends_saying(node, &[&name])?;
             run.stays_out(node);
         }
-        Then::Starts => {
+        Then::IsRepaired { says } => {
             run.back(node)?;
-            run.has_damage(node);
-        }
-        Then::IsRepaired => {
-            run.back(node)?;
+            run.says_itself(node, says)?;
             run.goes_on()?;
             let third = run.cast()?.followers.into_iter().find(|third| *third != node);
             let third = third.ok_or_else(|| broken("of two followers one is not this one"))?;
