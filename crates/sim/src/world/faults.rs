@@ -288,6 +288,9 @@ impl World {
         }
         if made.is_rejoining() {
             self.tally.reach("began anew after rot");
+            if self.nodes[node].rotten_dirs.is_empty() {
+                self.fail(format!("P11: node {} begins anew, and nothing of it has rotted", node + 1));
+            }
         }
         let position = made.position();
         self.trace.note(self.now_us, "start", &[node as u64, position.commit_index.get(), u64::from(is_new)]);
