@@ -25,6 +25,13 @@ pub struct Scenario {
     pub steps: fn(&mut Run) -> Result<(), Failure>,
 }
 
+impl Scenario {
+    /// What all of a class have in common; the rest is each one's own.
+    pub(crate) const fn plan(class: Class, ground: Ground) -> Self {
+        Self { name: "", class, what: "", holds: "", ground, is_short: false, known: None, steps: |_| Ok(()) }
+    }
+}
+
 /// A kind of fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Class {

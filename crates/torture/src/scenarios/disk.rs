@@ -8,16 +8,7 @@ use crate::network::NODES;
 use crate::run::Run;
 use crate::scenario::{Class, Scenario};
 
-const DISK: Scenario = Scenario {
-    name: "",
-    class: Class::Disk,
-    what: "",
-    holds: "",
-    ground: Ground::LOSSY,
-    is_short: false,
-    known: None,
-    steps: |_| Ok(()),
-};
+const DISK: Scenario = Scenario::plan(Class::Disk, Ground::LOSSY);
 
 pub(super) const ALL: &[Scenario] = &[
     Scenario {

@@ -8,16 +8,7 @@ use crate::network::NODES;
 use crate::run::{Run, others};
 use crate::scenario::{Class, Scenario};
 
-const KILL: Scenario = Scenario {
-    name: "",
-    class: Class::Kill,
-    what: "",
-    holds: "",
-    ground: Ground::PLAIN,
-    is_short: false,
-    known: None,
-    steps: |_| Ok(()),
-};
+const KILL: Scenario = Scenario::plan(Class::Kill, Ground::PLAIN);
 
 pub(super) const ALL: &[Scenario] = &[
     Scenario {

@@ -7,16 +7,7 @@ use crate::ground::Ground;
 use crate::run::{Run, all_ways, others};
 use crate::scenario::{Class, Scenario};
 
-const LINK: Scenario = Scenario {
-    name: "",
-    class: Class::Link,
-    what: "",
-    holds: "",
-    ground: Ground::RELAYS,
-    is_short: false,
-    known: None,
-    steps: |_| Ok(()),
-};
+const LINK: Scenario = Scenario::plan(Class::Link, Ground::RELAYS);
 
 pub(super) const ALL: &[Scenario] = &[
     Scenario {

@@ -8,16 +8,7 @@ use crate::network::NODES;
 use crate::run::{Run, all_ways, others};
 use crate::scenario::{Class, Scenario};
 
-const NETWORK: Scenario = Scenario {
-    name: "",
-    class: Class::Network,
-    what: "",
-    holds: "",
-    ground: Ground::SPACES,
-    is_short: false,
-    known: None,
-    steps: |_| Ok(()),
-};
+const NETWORK: Scenario = Scenario::plan(Class::Network, Ground::SPACES);
 
 pub(super) const ALL: &[Scenario] = &[
     Scenario {

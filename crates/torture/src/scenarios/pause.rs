@@ -8,16 +8,7 @@ use crate::network::NODES;
 use crate::run::Run;
 use crate::scenario::{Class, Scenario};
 
-const PAUSE: Scenario = Scenario {
-    name: "",
-    class: Class::Pause,
-    what: "",
-    holds: "",
-    ground: Ground::PLAIN,
-    is_short: false,
-    known: None,
-    steps: |_| Ok(()),
-};
+const PAUSE: Scenario = Scenario::plan(Class::Pause, Ground::PLAIN);
 
 pub(super) const ALL: &[Scenario] = &[
     Scenario {

@@ -7,16 +7,7 @@ use crate::ground::Ground;
 use crate::run::Run;
 use crate::scenario::{Class, Scenario};
 
-const POWER: Scenario = Scenario {
-    name: "",
-    class: Class::Power,
-    what: "",
-    holds: "",
-    ground: Ground::LOSSY,
-    is_short: false,
-    known: None,
-    steps: |_| Ok(()),
-};
+const POWER: Scenario = Scenario::plan(Class::Power, Ground::LOSSY);
 
 pub(super) const ALL: &[Scenario] = &[
     Scenario {

@@ -9,16 +9,7 @@ use crate::ground::Ground;
 use crate::run::{Run, broken};
 use crate::scenario::{Class, Scenario};
 
-const ROT: Scenario = Scenario {
-    name: "",
-    class: Class::Rot,
-    what: "",
-    holds: "",
-    ground: Ground::PLAIN,
-    is_short: false,
-    known: None,
-    steps: |_| Ok(()),
-};
+const ROT: Scenario = Scenario::plan(Class::Rot, Ground::PLAIN);
 
 pub(super) const ALL: &[Scenario] = &[
     Scenario {
