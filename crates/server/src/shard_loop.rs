@@ -102,7 +102,6 @@ impl ShardLoop {
     }
 
     fn tell_role(&self, is_leader: bool, leader: Option<NodeId>, epoch: Epoch) {
-        self.status.set_leader_elsewhere(leader.filter(|_| !is_leader));
         match leader {
             _ if !self.channels.peers.is_any() => tracing::debug!(is_leader, "the node's role"),
             _ if is_leader => tracing::info!(%epoch, "this node leads"),
@@ -277,7 +276,7 @@ impl ShardLoop {
 
     fn tell_office(&self) {
         let (leader, catches_up, peers) = (self.node.leader(), self.node.is_catching_up(), self.node.peers());
-        self.status.tell_office(OfficeStatus { leader, catches_up, peers });
+        self.status.tell_office(OfficeStatus { leader, catches_up, peers }, self.node.is_leader());
     }
 
     fn tell_status(&mut self) {

@@ -79,7 +79,9 @@ impl Status {
     }
 
     /// Tells who leads, and how the others follow.
-    pub(crate) fn tell_office(&self, office: OfficeStatus) {
+    pub(crate) fn tell_office(&self, office: OfficeStatus, is_leader: bool) {
+        let elsewhere = office.leader.filter(|_| !is_leader);
+        self.led_by.store(elsewhere.map_or(0, |leader| u32::from(leader.get()) + 1), Ordering::Relaxed);
         *self.office.lock().unwrap_or_else(PoisonError::into_inner) = office;
     }
 
@@ -87,11 +89,6 @@ impl Status {
     pub(crate) fn leader_elsewhere(&self) -> Option<NodeId> {
         let number = self.led_by.load(Ordering::Relaxed).checked_sub(1)?;
         u16::try_from(number).ok().map(NodeId::new)
-    }
-
-    /// Another node leads, or none that is known, or this one.
-    pub(crate) fn set_leader_elsewhere(&self, leader: Option<NodeId>) {
-        self.led_by.store(leader.map_or(0, |leader| u32::from(leader.get()) + 1), Ordering::Relaxed);
     }
 }
 

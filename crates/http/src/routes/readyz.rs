@@ -1,7 +1,7 @@
 //! `GET /readyz[?role=leader]`: whether requests are served here, and what is worse than it should be.
 //!
-//! Any node of a cluster that hears a leader takes publishes, so a balancer may send them to all that are ready. Who has to reach
-//! the one that leads (consumers, operator routes) asks with `role=leader`.
+//! Any node of a cluster that hears a leader serves any client, so a balancer may send them to all that are ready. Who would rather
+//! spare the hop to the one that leads asks with `role=leader`.
 
 use axum::extract::State;
 use mortarmq_node::ErrorCode;

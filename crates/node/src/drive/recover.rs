@@ -150,19 +150,18 @@ pub fn recover(
     let found = Repairing::read(&**disk, data_dir).map_err(RecoverError::Repairing)?;
     let found = found.map(|found| found.set_aside(&**disk, data_dir)).transpose().map_err(RecoverError::Repairing)?;
     let is_over = found.map(|found| found.is_over(&**disk, data_dir)).transpose().map_err(RecoverError::Repairing)?;
-    let mut mark = found.filter(|_| is_over == Some(false));
-    if mark.is_none() {
-        match recover_whole(disk, data_dir, config.clone(), options, room, watch) {
+    let mark = match found.filter(|_| is_over == Some(false)) {
+        Some(mark) => mark,
+        None => match recover_whole(disk, data_dir, config.clone(), options, room, watch) {
             Ok(node) => {
                 if config.has_peers() {
                     Repairing::end(&**disk, data_dir).map_err(RecoverError::Repairing)?;
                 }
                 return Ok(node);
             }
-            Err(error) => mark = Some(rejoin::begin(&**disk, data_dir, &config, found, error, watch)?),
-        }
-    }
-    let Some(mark) = mark else { unreachable!("set above") };
+            Err(error) => rejoin::begin(&**disk, data_dir, &config, found, error, watch)?,
+        },
+    };
     match rejoin::start(disk, data_dir, config.clone(), options, mark, watch) {
         Err(error) => {
             // The journal that was begun since has rotted too.

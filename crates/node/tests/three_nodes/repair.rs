@@ -40,6 +40,16 @@ fn begin_of(world: &World, node: usize, topic: TopicIncarnation, seq: u64) -> u6
     u64::from(u32::from_le_bytes(offset))
 }
 
+/// Every node makes a checkpoint.
+fn checkpoint_everywhere(world: &mut World) {
+    for node in 0..3 {
+        let now = world.now(node);
+        world.node_mut(node).expect("it runs").handle_checkpoint_wanted(now);
+        world.dispatch(node);
+    }
+    world.run_for(300);
+}
+
 /// A topic with messages that nobody has read, on the disks of all nodes.
 fn filled(seed: u64) -> (World, TopicIncarnation, usize) {
     let mut world = World::new(seed, FROM_DISK);
@@ -48,12 +58,7 @@ fn filled(seed: u64) -> (World, TopicIncarnation, usize) {
     world.run_for(600);
     world.wind_down();
     world.run_for(500);
-    for node in 0..3 {
-        let now = world.now(node);
-        world.node_mut(node).expect("it runs").handle_checkpoint_wanted(now);
-        world.dispatch(node);
-    }
-    world.run_for(300);
+    checkpoint_everywhere(&mut world);
     let leader = world.leader().expect("all is well");
     (world, topic, leader)
 }
@@ -104,12 +109,7 @@ fn rule_3_what_rots_on_a_follower_is_found_by_its_scrub_and_repaired_in_every_ki
     let (mut world, topic, leader) = filled(22);
     world.add_consumer(topic);
     world.run_for(1500);
-    for node in 0..3 {
-        let now = world.now(node);
-        world.node_mut(node).expect("it runs").handle_checkpoint_wanted(now);
-        world.dispatch(node);
-    }
-    world.run_for(300);
+    checkpoint_everywhere(&mut world);
     let follower = (leader + 1) % 3;
     for (ending, at, bytes) in [(".segment", 0, 4), (".segment", 700, 600), (".index", 90, 60), (".ledger", 300, 400)] {
         let path = file(&world, follower, topic, ending);
