@@ -10,6 +10,7 @@ use mortarmq_history::{Limits, ReadError, Reader, Source};
 use crate::history::Judged;
 use crate::plan::{Fault, Plan};
 use crate::tally::Tally;
+use crate::trace::Lines;
 use crate::world::World;
 
 /// What came of a plan.
@@ -45,7 +46,9 @@ pub struct Keep {
 /// Lets a plan happen and judges it. A panic of the node is a broken promise like any other.
 #[must_use]
 pub fn play(plan: &Plan, keep: Keep) -> Outcome {
-    let played = catch_unwind(AssertUnwindSafe(|| World::new(plan, keep.trace).run()));
+    let lines = keep.trace.then(Lines::default);
+    let played = catch_unwind(AssertUnwindSafe(|| World::new(plan, lines.clone()).run()));
+    let trace = lines.map(|lines| lines.take());
     let end = match played {
         Ok(end) => end,
         Err(panic) => {
@@ -54,7 +57,7 @@ pub fn play(plan: &Plan, keep: Keep) -> Outcome {
                 .cloned()
                 .or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()))
                 .unwrap_or_else(|| "a panic without words".to_owned());
-            return Outcome { failure: Some(format!("panic: {text}")), ..Outcome::nothing() };
+            return Outcome { failure: Some(format!("panic: {text}")), trace, ..Outcome::nothing() };
         }
     };
     let mut failure = end.failure;
@@ -86,7 +89,7 @@ pub fn play(plan: &Plan, keep: Keep) -> Outcome {
         tally,
         simulated_us: end.simulated_us,
         unreached: end.unreached,
-        trace: end.trace.into_lines(),
+        trace,
         history,
         judged,
     }

@@ -1,6 +1,9 @@
 //! The trace: every event and every output of a run, as a digest, and as lines if somebody wants to read them.
 
+use std::cell::RefCell;
 use std::fmt::Write as _;
+use std::mem::take;
+use std::rc::Rc;
 
 use xxhash_rust::xxh3::Xxh3;
 
@@ -8,13 +11,24 @@ use xxhash_rust::xxh3::Xxh3;
 pub(crate) struct Trace {
     hash: Xxh3,
     events: u64,
-    lines: Option<String>,
+    lines: Option<Lines>,
+}
+
+/// The lines of a trace. They are there when a world ends in a panic too.
+#[derive(Clone, Default)]
+pub(crate) struct Lines(Rc<RefCell<String>>);
+
+impl Lines {
+    /// All that there are.
+    pub(crate) fn take(&self) -> String {
+        take(&mut self.0.borrow_mut())
+    }
 }
 
 impl Trace {
-    /// Keeps the lines too if `is_kept`.
-    pub(crate) fn new(is_kept: bool) -> Self {
-        Self { hash: Xxh3::new(), events: 0, lines: is_kept.then(String::new) }
+    /// Writes the lines too, if there is somewhere to write them.
+    pub(crate) fn new(lines: Option<Lines>) -> Self {
+        Self { hash: Xxh3::new(), events: 0, lines }
     }
 
     /// Notes something, with the numbers that tell it from others of its kind.
@@ -25,7 +39,8 @@ impl Trace {
         for number in numbers {
             self.hash.update(&number.to_le_bytes());
         }
-        if let Some(lines) = &mut self.lines {
+        if let Some(Lines(lines)) = &self.lines {
+            let mut lines = lines.borrow_mut();
             let _ = write!(lines, "{} {now_us} {what}", self.events);
             for number in numbers {
                 let _ = write!(lines, " {number}");
@@ -36,7 +51,8 @@ impl Trace {
 
     /// Adds words for a reader to the last line. They do not count for the digest.
     pub(crate) fn explain(&mut self, text: impl FnOnce() -> String) {
-        if let Some(lines) = &mut self.lines {
+        if let Some(Lines(lines)) = &self.lines {
+            let mut lines = lines.borrow_mut();
             lines.pop();
             let _ = writeln!(lines, " # {}", text());
         }
@@ -50,10 +66,5 @@ impl Trace {
     /// How much happened.
     pub(crate) fn events(&self) -> u64 {
         self.events
-    }
-
-    /// The lines, if they were kept.
-    pub(crate) fn into_lines(self) -> Option<String> {
-        self.lines
     }
 }

@@ -19,7 +19,7 @@ use crate::plan::{Anchor, Fault, FaultKind, Plan, Settings, Way};
 use crate::random::Random;
 use crate::tally::Tally;
 use crate::topics::Topics;
-use crate::trace::Trace;
+use crate::trace::{Lines, Trace};
 
 /// What is left of a world.
 pub(crate) struct RunEnd {
@@ -34,7 +34,7 @@ pub(crate) struct RunEnd {
 
 impl World {
     /// A world in which nothing has happened yet.
-    pub(crate) fn new(plan: &Plan, keeps_trace: bool) -> Self {
+    pub(crate) fn new(plan: &Plan, lines: Option<Lines>) -> Self {
         let settings = plan.settings.clone();
         let seed = settings.seed;
         let topics = Topics::new(&settings, &mut Random::of(seed, 1));
@@ -59,7 +59,7 @@ impl World {
             topics,
             histories: Histories::default(),
             samples: Samples::default(),
-            trace: Trace::new(keeps_trace),
+            trace: Trace::new(lines),
             tally: Tally::default(),
             last_message: 0,
             letters: BTreeMap::new(),
