@@ -78,7 +78,7 @@ pub enum CatchUpWord {
         /// The bytes, as many as were asked for.
         data: Bytes,
     },
-    /// The leader: this snapshot cannot be had any more.
+    /// The leader: this snapshot cannot be had any more. A follower: what came of it is not what it lists, it cannot be had.
     Gone,
     /// Any node: what stands here is damaged; is it sound where you are?
     Ask {

@@ -183,7 +183,14 @@ impl Node {
                 fetching.end();
                 fetching.not_before = now.monotonic.after_ms(NO_ROOM_MS);
             }
-            StagingStep::Lost => fetching.end(),
+            StagingStep::Lost => {
+                // Bytes that rotted at the leader, of something that nobody else has any more, would come again for ever.
+                let goal = fetching.goal;
+                fetching.end();
+                if let (Some(goal), Some(leader)) = (goal, self.replica.leader().filter(|_| !self.leads)) {
+                    self.say(leader, goal, CatchUpWord::Gone);
+                }
+            }
         }
     }
 

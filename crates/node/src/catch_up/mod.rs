@@ -111,6 +111,7 @@ impl Node {
                 return self.serve(now, from, snapshot, (file, offset, bytes));
             }
             CatchUpWord::Lost => return self.serve_all(now, from),
+            CatchUpWord::Gone if self.leads => return self.renew_offer(snapshot),
             _ => {}
         }
         if self.leads || self.replica.leader() != Some(from) {

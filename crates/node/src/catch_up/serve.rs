@@ -19,6 +19,8 @@ use crate::peers::NO_MAJORITY_TICKS;
 #[derive(Debug, Default)]
 pub(crate) struct Serving {
     offered: Option<Snapshot>,
+    /// The last that was of no use: bytes of it cannot be read, or are not what it lists.
+    unsound: u64,
     /// When it is offered next.
     next_offer: MonotonicTime,
     /// When somebody was last behind, or fetched something.
@@ -78,7 +80,9 @@ impl Node {
         let applied = self.replica.applied_log_index();
         let reaches = self.catch_up.serving.lost.values().map(|(reach, _)| *reach);
         let reach = reaches.filter(|reach| *reach <= applied).max().unwrap_or(0);
-        let base = self.replica.base_log_index().max(reach);
+        // Where nothing has happened since, the same one is all that there is: what it lists is repaired meanwhile.
+        let newer = applied.min(self.catch_up.serving.unsound + 1);
+        let base = self.replica.base_log_index().max(reach).max(newer);
         if let Some(offered) = self.catch_up.serving.offered.filter(|offered| offered.log_index >= base) {
             return Some(offered);
         }
@@ -96,6 +100,15 @@ impl Node {
         self.catch_up.serving.offered = Some(snapshot);
         self.replica.hold_log_from(Some(log_index));
         Some(snapshot)
+    }
+
+    /// A snapshot cannot be had, wherever that was noticed: a newer one may be without what is damaged.
+    pub(super) fn renew_offer(&mut self, snapshot: Snapshot) {
+        let serving = &mut self.catch_up.serving;
+        if serving.offered == Some(snapshot) {
+            serving.unsound = snapshot.log_index;
+            self.end_hold();
+        }
     }
 
     fn end_hold(&mut self) {
@@ -145,8 +158,7 @@ impl Node {
             match data {
                 Some(data) => self.say(to, snapshot, CatchUpWord::Piece { file, offset, data }),
                 None => {
-                    // Whatever of it cannot be read, a newer one may be without.
-                    self.end_hold();
+                    self.renew_offer(snapshot);
                     self.say(to, snapshot, CatchUpWord::Gone);
                 }
             }

@@ -283,8 +283,17 @@ impl World {
             Input::StandAside => ("in stand aside", 0),
         };
         self.trace.note(self.now_us, what, &[node as u64, number]);
-        if let Input::Requests { requests, .. } = input {
-            self.trace.explain(|| format!("{requests:?}").chars().take(300).collect());
+        let short = |text: String| text.chars().take(300).collect();
+        match input {
+            Input::Requests { requests, .. } => self.trace.explain(|| short(format!("{requests:?}"))),
+            Input::CatchUpDone { done } => self.trace.explain(|| short(format!("{done:?}"))),
+            Input::Damaged { stretch, .. } => self.trace.explain(|| format!("{stretch:?}")),
+            Input::Peer { word } => {
+                if let PeerWord::CatchUp(message) = &**word {
+                    self.trace.explain(|| short(format!("{:?} {:?}", message.snapshot, message.word)));
+                }
+            }
+            _ => {}
         }
     }
 
