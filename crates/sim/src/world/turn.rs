@@ -287,6 +287,7 @@ impl World {
         match input {
             Input::Requests { requests, .. } => self.trace.explain(|| short(format!("{requests:?}"))),
             Input::CatchUpDone { done } => self.trace.explain(|| short(format!("{done:?}"))),
+            Input::ReadDone { result, .. } => self.trace.explain(|| short(format!("{result:?}"))),
             Input::Damaged { stretch, .. } => self.trace.explain(|| format!("{stretch:?}")),
             Input::Peer { word } => {
                 if let PeerWord::CatchUp(message) = &**word {
