@@ -295,9 +295,15 @@ async fn take(consumer: &mut Consumer, count: u64) -> Vec<u64> {
 const LARGE: u64 = 90;
 const LARGE_BYTES: usize = 800 << 10;
 
+/// So that there is a checkpoint soon.
+const SMALL_FILES: &[&str] = &["--snapshot-journal-bytes", "16MiB", "--journal-file-bytes", "16MiB"];
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn p1_a_node_that_was_away_for_too_long_for_the_log_catches_up_by_files_and_is_as_good_as_any() {
-    let mut cluster = Cluster::start_with(&["--snapshot-journal-bytes", "16MiB", "--journal-file-bytes", "16MiB"]);
+    catches_up_by_files(Cluster::start_with(SMALL_FILES)).await;
+}
+
+async fn catches_up_by_files(mut cluster: Cluster) {
     let client = cluster.client().await;
     client.declare_topic("orders", Default::default()).await.expect("a majority is up");
     publish(&client, 0, 10).await;

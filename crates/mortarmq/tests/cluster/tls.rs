@@ -84,6 +84,12 @@ async fn p1_p6_p12_over_tls_nothing_is_lost_and_any_node_serves_whoever_leads() 
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn p1_a_node_that_was_away_catches_up_by_files_over_tls() {
+    let ca = Ca::new();
+    super::catches_up_by_files(Cluster::begin(super::SMALL_FILES, |folder, node| ca.issue(folder, node))).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_node_of_another_ca_or_without_tls_stays_out_and_both_sides_say_what_to_do() {
     let (ca, other) = (Ca::new(), Ca::new());
     let mut cluster = Cluster::start_over_tls(|folder, node| ca.issue(folder, node));
