@@ -12,7 +12,7 @@ use std::time::Duration;
 use mortarmq_node::drive::{self, ForeignData, JournalKeeper, RecoverError, RecoveredNode, Room, STEP_BYTES};
 use mortarmq_storage::Recovered as Found;
 use mortarmq_storage::{DirectoryLock, Disk, Identity, LockError, RealDisk};
-use mortarmq_transport::{Acceptor, FileFault, Mutual};
+use mortarmq_transport::{Acceptor, FileFault};
 use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
 use tokio::sync::{Semaphore, mpsc, watch};
@@ -163,7 +163,7 @@ impl Server {
         let (courier, round) = courier();
         let runtime = runtime(round).map_err(StartError::Thread)?;
         // First whose folder it is, so that nothing of another node's is touched. Only a new one is written to by that.
-        let (identity, entry) = identity(&config, &*disk, &runtime, certificates.peers())?;
+        let (identity, entry) = identity(&config, &*disk, &runtime, &certificates)?;
         let room = room(&config, &disk, &events)?;
         let Recovered { drive, begun } = recover(&config, &identity, &disk, &room)?;
         let RecoveredNode { node, journal, segments, unwritten, is_new, found: Found { torn, .. }, .. } = drive;
@@ -403,13 +403,13 @@ fn identity(
     config: &Config,
     disk: &dyn Disk,
     runtime: &Runtime,
-    tls: Option<&Mutual>,
+    certificates: &Certificates,
 ) -> Result<(Identity, Option<Entry>), StartError> {
     let Some(cluster) = &config.cluster else {
         let identity = drive::claim(disk, &config.data_dir, config.node_id, new_cluster);
         return Ok((identity.map_err(StartError::ForeignData)?, None));
     };
-    let mut entry = Entry::begin(runtime, config.node_id, cluster, &config.data_dir, tls)?;
+    let mut entry = Entry::begin(runtime, config.node_id, cluster, &config.data_dir, certificates.peers())?;
     let identity = runtime.block_on(entry.identity(disk, &config.data_dir)).map_err(StartError::Assembly)?;
     Ok((identity, Some(entry)))
 }
