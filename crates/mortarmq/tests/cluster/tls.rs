@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use mortarmq_client::ConsumerOptions;
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
 
-use super::support::{self, wait_for};
+use super::support::{self, Broker, wait_for};
 use super::{Cluster, LONG, SECRET, others, publish, take};
 
 /// A CA whose key is there, to issue what a test wants.
@@ -164,6 +164,71 @@ async fn nodes_take_a_new_ca_one_after_the_other_and_publishes_go_on() {
         publish(&client, 20 + 10 * node as u64, 10).await;
     }
     client.close().await;
+}
+
+/// What `init` printed behind a word.
+fn printed<'a>(text: &'a str, word: &str) -> &'a str {
+    let line = text.lines().find(|line| line.starts_with(word)).expect("a line for it");
+    line.split_whitespace().nth(1).expect("a value")
+}
+
+#[test]
+fn what_init_writes_for_three_machines_is_a_cluster_over_tls() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = |name: &str| folder.path().join(name).to_str().expect("text").to_owned();
+    let init = |hosts: &str| support::run(&["init", &path("mortarmq.toml"), "--nodes", hosts]);
+    // Three addresses of this machine: each node is known by its own.
+    let hosts = ["127.0.0.1", "127.0.0.2", "127.0.0.3"];
+    for refused in ["127.0.0.1", "127.0.0.1,127.0.0.1", "127.0.0.1,a:7189"] {
+        assert_eq!(init(refused).code, Some(2), "{refused}");
+    }
+    let done = init(&hosts.join(","));
+    assert_eq!(done.code, Some(0), "{}", done.stderr);
+    let listeners = hosts.map(|host| std::net::TcpListener::bind((host, 0)).expect("a free port"));
+    let addresses = listeners.each_ref().map(|listener| listener.local_addr().expect("bound").to_string());
+    drop(listeners);
+    let peers: Vec<String> =
+        (0..3).map(|id| format!(r#"{{"id":{id},"peer":"{}","client":"{}:7188"}}"#, addresses[id], hosts[id])).collect();
+    let peers = format!("[{}]", peers.join(","));
+    let mut nodes: Vec<Broker> = (0..3)
+        .map(|node| {
+            let at = folder.path().join(format!("node{node}"));
+            let flags = [
+                "--config",
+                "mortarmq.toml",
+                "--peers",
+                &peers,
+                "--listen-peer",
+                &addresses[node],
+                "--disk-reserve-bytes",
+                "0",
+            ];
+            Broker::spawn_in(&at, &at.join("data"), &flags)
+        })
+        .collect();
+    nodes.iter_mut().for_each(Broker::wait_until_ready);
+    assert!(nodes.iter().all(|node| node.banner.iter().any(|line| line.ends_with("over TLS)"))));
+    let (ca, token) = (path("node0/mortarmq-ca.pem"), printed(&done.stdout, "admin").to_owned());
+    let ask = |node: &Broker, args: &[&str]| {
+        let admin = node.admin_addr.trim_start_matches("https://");
+        let environment = [
+            ("MORTARMQ_SERVER", node.client_addr.as_str()),
+            ("MORTARMQ_ADMIN", admin),
+            ("MORTARMQ_TLS_CA", &ca),
+            ("MORTARMQ_TOKEN", &token),
+        ];
+        support::run_with(args, &environment, b"")
+    };
+    wait_for(LONG, || (ask(&nodes[2], &["topics", "create", "orders"]).code == Some(0)).then_some(()));
+    let sent = ask(&nodes[1], &["pub", "orders", "hello"]);
+    assert_eq!(sent.code, Some(0), "{}", sent.stderr);
+    let got = ask(&nodes[2], &["sub", "orders", "--group", "g", "--count", "1"]);
+    assert!(got.code == Some(0) && got.stdout.trim_end().ends_with("hello"), "{} {}", got.stdout, got.stderr);
+    // Nothing is written over, and nothing is left of what could not be written.
+    std::fs::remove_dir_all(folder.path().join("node0")).expect("it is there");
+    let again = init(&hosts.join(","));
+    assert!(again.code == Some(1) && again.stderr.contains("node1/mortarmq.toml exists"), "{}", again.stderr);
+    assert!(!folder.path().join("node0").exists(), "half of it was left");
 }
 
 #[test]
