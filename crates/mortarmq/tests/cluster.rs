@@ -6,6 +6,8 @@ mod operations;
 #[path = "cluster/rot.rs"]
 mod rot;
 mod support;
+#[path = "cluster/tls.rs"]
+mod tls;
 
 use std::io::Write;
 use std::net::{TcpListener, TcpStream};
@@ -26,6 +28,8 @@ struct Cluster {
     folder: TempDir,
     /// More flags for each.
     more: &'static [&'static str],
+    /// Flags of each for the files of TLS, if links are encrypted.
+    tls: [Vec<String>; 3],
 }
 
 impl Cluster {
@@ -34,11 +38,21 @@ impl Cluster {
     }
 
     fn start_with(more: &'static [&'static str]) -> Self {
+        Self::begin(more, |_, _| Vec::new())
+    }
+
+    /// The flags of a node's files come from its name and the folder that they go to.
+    fn start_over_tls(issue: impl Fn(&Path, &str) -> Vec<String>) -> Self {
+        Self::begin(&[], issue)
+    }
+
+    fn begin(more: &'static [&'static str], issue: impl Fn(&Path, &str) -> Vec<String>) -> Self {
         let listeners = [(); 3].map(|()| TcpListener::bind("127.0.0.1:0").expect("a free port"));
         let ports = listeners.each_ref().map(|listener| listener.local_addr().expect("bound").port());
         drop(listeners);
         let folder = tempfile::tempdir().expect("a folder");
-        let mut cluster = Self { nodes: Vec::new(), ports, folder, more };
+        let tls = [0, 1, 2].map(|node| issue(folder.path(), &format!("node{node}")));
+        let mut cluster = Self { nodes: Vec::new(), ports, folder, more, tls };
         for node in 0..3 {
             let node = cluster.spawn(node, SECRET);
             cluster.nodes.push(node);
@@ -59,6 +73,7 @@ impl Cluster {
             .chain(["--disk-reserve-bytes", "0"])
             .chain(self.more.iter().copied())
             .map(str::to_owned)
+            .chain(self.tls[node].iter().cloned())
             .collect()
     }
 
@@ -280,9 +295,15 @@ async fn take(consumer: &mut Consumer, count: u64) -> Vec<u64> {
 const LARGE: u64 = 90;
 const LARGE_BYTES: usize = 800 << 10;
 
+/// So that there is a checkpoint soon.
+const SMALL_FILES: &[&str] = &["--snapshot-journal-bytes", "16MiB", "--journal-file-bytes", "16MiB"];
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn p1_a_node_that_was_away_for_too_long_for_the_log_catches_up_by_files_and_is_as_good_as_any() {
-    let mut cluster = Cluster::start_with(&["--snapshot-journal-bytes", "16MiB", "--journal-file-bytes", "16MiB"]);
+    catches_up_by_files(Cluster::start_with(SMALL_FILES)).await;
+}
+
+async fn catches_up_by_files(mut cluster: Cluster) {
     let client = cluster.client().await;
     client.declare_topic("orders", Default::default()).await.expect("a majority is up");
     publish(&client, 0, 10).await;

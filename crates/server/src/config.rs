@@ -22,6 +22,7 @@ use crate::web_socket::Origins;
 
 pub use crate::connection::deadlines::Timeouts;
 pub use keys::{KEYS, Key, Kind, Status};
+pub(crate) use peers::host_of;
 pub use peers::{Cluster, PeerAddress};
 pub use tls::TlsFiles;
 pub use value::Value;
@@ -192,6 +193,16 @@ pub enum ConfigError {
         /// The one that is not.
         missing: &'static str,
     },
+    /// Some of the files of TLS between nodes, and not all.
+    #[error(
+        "{set} is set and {missing} is not: give peer_tls_cert, peer_tls_key and peer_tls_ca for TLS between nodes, or none"
+    )]
+    PartOfPeerTls {
+        /// A key of the configuration that is set.
+        set: &'static str,
+        /// One that is not.
+        missing: &'static str,
+    },
     /// An address that others can reach, while nobody has to show who they are.
     #[error(
         "{key} {address} without credentials: anybody who reaches it could read and change everything; run mortarmq init, \
@@ -312,9 +323,11 @@ impl Settings {
         let node_id = NodeId::new(u16::try_from(value("node_id").number()).expect("its range ends at 16 bits"));
         let source = |name| find(name).map_or(Source::Default, |(_, _, source)| source.clone());
         let peers = (value("peers").peers(), source("peers"));
+        let peer_tls = ["peer_tls_cert", "peer_tls_key", "peer_tls_ca"].map(|name| value(name).file());
+        let (peer_tls, secret) = (tls::check_peers(peer_tls)?, value("peer_secret").secret());
         let config = Config {
             node_id,
-            cluster: peers::check(node_id, peers, value("listen_peer").address(), value("peer_secret").secret())?,
+            cluster: peers::check(node_id, peers, value("listen_peer").address(), secret, peer_tls)?,
             listen_client: address("listen_client")?,
             listen_ws,
             ws_origins: value("ws_origins").origins(),

@@ -17,6 +17,7 @@
 
 mod admin;
 mod admin_listener;
+mod certificates;
 mod clock;
 pub mod config;
 mod connection;

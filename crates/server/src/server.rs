@@ -19,7 +19,8 @@ use tokio::sync::{Semaphore, mpsc, watch};
 
 use crate::admin::{self, AdminHandle};
 use crate::admin_listener::{AdminListener, Patient, give_time};
-use crate::config::{Config, TlsFiles};
+use crate::certificates::Certificates;
+use crate::config::Config;
 use crate::connection::session::Identity as ShownIdentity;
 use crate::courier::{Round, courier};
 use crate::event::Event;
@@ -57,7 +58,7 @@ pub struct Running {
     addresses: Addresses,
     recovery: RecoverySummary,
     process: Option<Process>,
-    tls: Option<(Acceptor, TlsFiles)>,
+    certificates: Certificates,
 }
 
 /// What has to be ended, in the order of its fields.
@@ -128,6 +129,9 @@ pub enum StartError {
     /// The files of TLS cannot be used.
     #[error("cannot speak TLS (tls_cert, tls_key)")]
     Tls(#[source] FileFault),
+    /// The same of the links between nodes.
+    #[error("cannot speak TLS with the other nodes (peer_tls_cert, peer_tls_key, peer_tls_ca)")]
+    PeerTls(#[source] FileFault),
     /// A listener cannot be opened.
     #[error("cannot listen on {address} ({key})")]
     Bind {
@@ -149,8 +153,7 @@ impl Server {
     /// Failure rules 3, 4 and 10.
     pub fn start(config: Config) -> Result<Running, StartError> {
         // Before anything is touched: a file that is wrong is found at once.
-        let acceptor = acceptor(&config)?;
-        let tls = acceptor.clone().zip(config.tls.clone());
+        let certificates = Certificates::read(&config)?;
         let lock = DirectoryLock::acquire(&config.data_dir).map_err(StartError::Lock)?;
         let places =
             places(config.max_connections, 1 + u32::from(config.listen_ws.is_some())).map_err(StartError::OpenFiles)?;
@@ -160,7 +163,7 @@ impl Server {
         let (courier, round) = courier();
         let runtime = runtime(round).map_err(StartError::Thread)?;
         // First whose folder it is, so that nothing of another node's is touched. Only a new one is written to by that.
-        let (identity, entry) = identity(&config, &*disk, &runtime)?;
+        let (identity, entry) = identity(&config, &*disk, &runtime, &certificates)?;
         let room = room(&config, &disk, &events)?;
         let Recovered { drive, begun } = recover(&config, &identity, &disk, &room)?;
         let RecoveredNode { node, journal, segments, unwritten, is_new, found: Found { torn, .. }, .. } = drive;
@@ -203,7 +206,7 @@ impl Server {
             Ok(messages) => {
                 let recovery = RecoverySummary { is_new, messages, seconds: begun.elapsed().as_secs_f64(), torn };
                 process
-                    .listen(&config, acceptor, places, &stopping, alive, entry.as_ref())
+                    .listen(&config, certificates.acceptor(), places, &stopping, alive, entry.as_ref())
                     .map(|addresses| (addresses, recovery))
             }
             Err(_) => Err(not_ready(&config, &process.room)),
@@ -213,7 +216,7 @@ impl Server {
             Err(error) => return Err(process.end_with(error)),
         };
         addresses.peer = entry.map(|entry| entry.address);
-        Ok(Running { addresses, recovery, process: Some(process), tls })
+        Ok(Running { addresses, recovery, process: Some(process), certificates })
     }
 }
 
@@ -230,13 +233,13 @@ impl Running {
         &self.recovery
     }
 
-    /// Reads the files of TLS again: connections that come from now on use them. `false` where there is no TLS.
+    /// Reads the files of TLS again, of clients and of links: connections that come from now on use them. `false` where there are
+    /// none.
     ///
     /// # Errors
-    /// A file cannot be used; the former certificate stays in use.
+    /// A file cannot be used; all that was read before stays in use.
     pub fn reload_tls(&self) -> Result<bool, FileFault> {
-        let Some((acceptor, files)) = &self.tls else { return Ok(false) };
-        acceptor.reload(&files.certificate, &files.key).map(|()| true)
+        self.certificates.reload()
     }
 
     /// Serves until SIGTERM or SIGINT, then stops.
@@ -396,12 +399,17 @@ fn watch_disk(room: Arc<Room>) -> io::Result<(std_mpsc::Sender<()>, JoinHandle<(
 }
 
 /// Whose data the folder has, and of several nodes the way to the others.
-fn identity(config: &Config, disk: &dyn Disk, runtime: &Runtime) -> Result<(Identity, Option<Entry>), StartError> {
+fn identity(
+    config: &Config,
+    disk: &dyn Disk,
+    runtime: &Runtime,
+    certificates: &Certificates,
+) -> Result<(Identity, Option<Entry>), StartError> {
     let Some(cluster) = &config.cluster else {
         let identity = drive::claim(disk, &config.data_dir, config.node_id, new_cluster);
         return Ok((identity.map_err(StartError::ForeignData)?, None));
     };
-    let mut entry = Entry::begin(runtime, config.node_id, cluster, &config.data_dir)?;
+    let mut entry = Entry::begin(runtime, config.node_id, cluster, &config.data_dir, certificates.peers())?;
     let identity = runtime.block_on(entry.identity(disk, &config.data_dir)).map_err(StartError::Assembly)?;
     Ok((identity, Some(entry)))
 }
@@ -411,12 +419,6 @@ fn new_cluster() -> io::Result<[u8; 16]> {
     let mut id = [0; 16];
     getrandom::fill(&mut id).map_err(io::Error::other)?;
     Ok(id)
-}
-
-/// Reads the files of TLS, if it is asked for.
-fn acceptor(config: &Config) -> Result<Option<Acceptor>, StartError> {
-    let read = |files: &TlsFiles| Acceptor::from_files(&files.certificate, &files.key).map_err(StartError::Tls);
-    config.tls.as_ref().map(read).transpose()
 }
 
 /// Holds room before anything else is written, and tells the loop first of all how the disk stands.

@@ -4,6 +4,7 @@ use std::io;
 use std::path::Path;
 use std::sync::{Arc, PoisonError, RwLock};
 
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{InconsistentKeys, ServerConfig, ServerConnection};
 use tokio::net::TcpStream;
 
@@ -22,19 +23,8 @@ impl Acceptor {
     /// # Errors
     /// A file cannot be read, is no PEM, or the two do not belong together.
     pub fn from_files(certificate: &Path, key: &Path) -> Result<Self, FileFault> {
-        let (certificate_name, key_name) = (certificate.display().to_string(), key.display().to_string());
-        let chain = pem::certificates(&pem::read(certificate)?, &certificate_name)?;
-        let private_key = pem::private_key(&pem::read(key)?, &key_name)?;
-        let unusable = |error: rustls::Error| match error {
-            rustls::Error::InconsistentKeys(InconsistentKeys::KeyMismatch) => FileFault::Unusable {
-                origin: format!("{key_name} with {certificate_name}"),
-                reason: "the key is not that of the first certificate; give the two that were made together".to_owned(),
-            },
-            other => FileFault::Unusable {
-                origin: format!("{key_name} with {certificate_name}"),
-                reason: format!("{other}; give an X.509 certificate and its RSA, ECDSA or Ed25519 key"),
-            },
-        };
+        let Pair { chain, key: private_key } = Pair::read(certificate, key)?;
+        let unusable = |error| pair_unusable(certificate, key, &error);
         let config = ServerConfig::builder_with_provider(provider())
             .with_safe_default_protocol_versions()
             .map_err(unusable)?
@@ -66,4 +56,28 @@ impl Acceptor {
         let connection = ServerConnection::new(self.current()).map_err(|error| TlsFault::from(error).into_io())?;
         Ok(Stream::with_tls(socket, connection.into()))
     }
+}
+
+/// A certificate chain and the key of its first certificate.
+pub(crate) struct Pair {
+    pub(crate) chain: Vec<CertificateDer<'static>>,
+    pub(crate) key: PrivateKeyDer<'static>,
+}
+
+impl Pair {
+    pub(crate) fn read(certificate: &Path, key: &Path) -> Result<Self, FileFault> {
+        let chain = pem::certificates(&pem::read(certificate)?, &certificate.display().to_string())?;
+        Ok(Self { chain, key: pem::private_key(&pem::read(key)?, &key.display().to_string())? })
+    }
+}
+
+/// Why TLS cannot be spoken with these two files.
+pub(crate) fn pair_unusable(certificate: &Path, key: &Path, error: &rustls::Error) -> FileFault {
+    let reason = match error {
+        rustls::Error::InconsistentKeys(InconsistentKeys::KeyMismatch) => {
+            "the key is not that of the first certificate; give the two that were made together".to_owned()
+        }
+        other => format!("{other}; give an X.509 certificate and its RSA, ECDSA or Ed25519 key"),
+    };
+    FileFault::Unusable { origin: format!("{} with {}", key.display(), certificate.display()), reason }
 }

@@ -44,6 +44,17 @@ impl Roots {
         }
     }
 
+    /// As those who verify take them.
+    pub(crate) fn store(&self) -> Result<RootCertStore, FileFault> {
+        let mut store = RootCertStore::empty();
+        let (usable, _) = store.add_parsable_certificates(self.certificates()?);
+        if usable == 0 { Err(self.unusable("none of its certificates can be read")) } else { Ok(store) }
+    }
+
+    pub(crate) fn unusable(&self, reason: &str) -> FileFault {
+        FileFault::Unusable { origin: self.origin(), reason: format!("{reason}; give a CA") }
+    }
+
     fn origin(&self) -> String {
         match self {
             Self::File(path) => path.display().to_string(),
@@ -70,17 +81,10 @@ impl Connector {
     /// # Errors
     /// Those of [`Roots::certificates`]; a certificate of which none can be used.
     pub fn new(roots: &Roots) -> Result<Self, FileFault> {
-        let unusable =
-            |reason: String| FileFault::Unusable { origin: roots.origin(), reason: format!("{reason}; give a CA") };
-        let mut store = RootCertStore::empty();
-        let (usable, _) = store.add_parsable_certificates(roots.certificates()?);
-        if usable == 0 {
-            return Err(unusable("none of its certificates can be read".to_owned()));
-        }
         let config = ClientConfig::builder_with_provider(provider())
             .with_safe_default_protocol_versions()
-            .map_err(|error| unusable(error.to_string()))?
-            .with_root_certificates(store)
+            .map_err(|error| roots.unusable(&error.to_string()))?
+            .with_root_certificates(roots.store()?)
             .with_no_client_auth();
         Ok(Self(Arc::new(config)))
     }
@@ -91,15 +95,20 @@ impl Connector {
     /// # Errors
     /// `host` can stand in no certificate.
     pub fn connect(&self, socket: TcpStream, host: &str) -> io::Result<Stream> {
-        let bare = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(host);
-        let name = ServerName::try_from(bare.to_owned()).map_err(|_| {
-            let reason = format!("no certificate can name {host:?}");
-            TlsFault::Certificate { reason }.into_io()
-        })?;
+        let name = server_name(host)?;
         let connection = ClientConnection::new(Arc::clone(&self.0), name);
         let connection = connection.map_err(|error| TlsFault::from(error).into_io())?;
         Ok(Stream::with_tls(socket, connection.into()))
     }
+}
+
+/// What a certificate has to name: a name, or an IP address with or without brackets.
+pub(crate) fn server_name(host: &str) -> io::Result<ServerName<'static>> {
+    let bare = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(host);
+    ServerName::try_from(bare.to_owned()).map_err(|_| {
+        let reason = format!("no certificate can name {host:?}");
+        TlsFault::Certificate { reason }.into_io()
+    })
 }
 
 /// Whether a certificate can name this: a host name, or an IP address without brackets.

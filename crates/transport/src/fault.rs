@@ -11,7 +11,7 @@ pub enum TlsFault {
     /// The peer speaks something else. It was sent nothing.
     #[error("the peer does not speak TLS")]
     NotTls,
-    /// The server's certificate is not good for this client.
+    /// The peer's certificate is not good for this side.
     #[error("its certificate is not accepted: {reason}")]
     Certificate {
         /// What is wrong with it.
@@ -61,6 +61,14 @@ fn told(error: &CertificateError) -> String {
         CertificateError::NotValidForNameContext { expected, presented } => {
             let names: Vec<&str> = presented.iter().map(|name| bare(name)).collect();
             format!("it is not for {}, but for {}", expected.to_str(), names.join(", "))
+        }
+        CertificateError::Expired | CertificateError::ExpiredContext { .. } => "it has expired".to_owned(),
+        CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
+            "it is not valid yet, or a clock is wrong".to_owned()
+        }
+        CertificateError::InvalidPurpose | CertificateError::InvalidPurposeContext { .. } => {
+            "its extended key usage does not allow this; it needs serverAuth to be dialled and clientAuth to dial"
+                .to_owned()
         }
         other => other.to_string(),
     }

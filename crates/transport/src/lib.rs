@@ -4,7 +4,7 @@
 //! `tokio::net::TcpStream` is: wait until it can be read or written, then try. Without TLS each call goes straight to the
 //! socket. With TLS, `session.rs` moves bytes between the socket and a `rustls::Connection`, without a task or a lock of its
 //! own, and `sealing.rs` between the socket and frames that two nodes seal. An [`Acceptor`] makes streams of a server from its certificate and key, a [`Connector`] those of a client from
-//! the CAs that it trusts ([`Roots`]).
+//! the CAs that it trusts ([`Roots`]), [`Mutual`] those of two nodes that show each other certificates.
 //!
 //! Start with `stream.rs`, then `session.rs`, where back-pressure and the end of a connection are decided.
 
@@ -12,6 +12,7 @@ mod acceptor;
 mod connector;
 mod fault;
 mod layer;
+mod mutual;
 mod pem;
 mod sealing;
 mod session;
@@ -22,4 +23,5 @@ pub mod sealed;
 pub use acceptor::Acceptor;
 pub use connector::{Connector, Roots, is_host, provider};
 pub use fault::{FileFault, TlsFault};
+pub use mutual::{Mutual, MutualFiles};
 pub use stream::Stream;

@@ -9,6 +9,7 @@ use std::io::{self, BufRead, IoSlice, Read, Write};
 
 use bytes::BufMut;
 use rustls::Connection;
+use rustls::pki_types::CertificateDer;
 use tokio::net::TcpStream;
 
 use crate::fault::TlsFault;
@@ -47,6 +48,16 @@ impl Session {
 
     pub(crate) fn wants_write(&self) -> bool {
         self.connection.wants_write()
+    }
+
+    /// The certificate that the peer has shown, if it was asked for one.
+    pub(crate) fn peer_certificate(&self) -> Option<&CertificateDer<'static>> {
+        self.connection.peer_certificates()?.first()
+    }
+
+    /// What only both ends of this very session know.
+    pub(crate) fn binding(&self) -> Result<[u8; BINDING_BYTES], rustls::Error> {
+        self.connection.export_keying_material([0; BINDING_BYTES], BINDING_LABEL, None)
     }
 
     /// Reads what is there into the room of `into`; 0 is the end.
@@ -183,3 +194,6 @@ const BUFFERED_BYTES: usize = 64 << 10;
 const RECORDS_PER_READ: usize = 64;
 /// The first byte of every handshake.
 const HANDSHAKE_RECORD: u8 = 22;
+/// That of RFC 9266, which TLS 1.3 makes unique for each session.
+const BINDING_LABEL: &[u8] = b"EXPORTER-Channel-Binding";
+pub(crate) const BINDING_BYTES: usize = 32;

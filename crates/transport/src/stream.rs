@@ -6,13 +6,17 @@ use std::pin::{Pin, pin};
 use std::task::{Context, Poll, ready};
 
 use bytes::BytesMut;
+use rustls::client::verify_server_name;
+use rustls::server::ParsedCertificate;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, Interest, ReadBuf, Ready};
 use tokio::net::TcpStream;
 
+use crate::connector::server_name;
+use crate::fault::TlsFault;
 use crate::layer::Layer;
 use crate::sealed::{Opener, Sealer};
 use crate::sealing::Sealing;
-use crate::session::Session;
+use crate::session::{BINDING_BYTES, Session};
 
 /// One TCP stream: plain, with TLS, or of sealed frames. Waiting is safe to cancel; nothing but a `try_` moves bytes.
 ///
@@ -47,6 +51,36 @@ impl Stream {
     #[must_use]
     pub fn is_tls(&self) -> bool {
         matches!(self.layer, Some(Layer::Tls(_)))
+    }
+
+    /// Whether the certificate that the peer has shown names `host`: a name, or an IP address with or without brackets. Asked
+    /// once the handshake is done.
+    ///
+    /// # Errors
+    /// [`TlsFault::Certificate`](crate::TlsFault) when it does not, or there is none.
+    pub fn check_peer_name(&self, host: &str) -> io::Result<()> {
+        let shown = match &self.layer {
+            Some(Layer::Tls(session)) => session.peer_certificate(),
+            _ => None,
+        };
+        let Some(shown) = shown else {
+            return Err(TlsFault::Certificate { reason: "there is none".to_owned() }.into_io());
+        };
+        let name = server_name(host)?;
+        let checked = ParsedCertificate::try_from(shown).and_then(|shown| verify_server_name(&shown, &name));
+        checked.map_err(|error| TlsFault::from(error).into_io())
+    }
+
+    /// What only both ends of this very TLS session know, and nobody between them; none without TLS. Asked once the handshake
+    /// is done.
+    ///
+    /// # Errors
+    /// The handshake is not done.
+    /// # Source
+    /// RFC 9266.
+    pub fn binding(&self) -> io::Result<Option<[u8; BINDING_BYTES]>> {
+        let Some(Layer::Tls(session)) = &self.layer else { return Ok(None) };
+        session.binding().map(Some).map_err(|error| TlsFault::from(error).into_io())
     }
 
     /// Waits until there may be something to read.

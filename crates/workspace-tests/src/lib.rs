@@ -8,6 +8,7 @@
 //! - [`purity`]: the core has no clock, randomness, thread, socket, file or unordered map.
 //! - [`limits`]: the length of files and functions; `lib.rs` is only a map.
 //! - [`evidence`]: each statement of the protocol's page is kept somewhere and proved by a test.
+//! - [`deployment`]: what a node is deployed with names settings, ports and versions that there are.
 //! - [`docs`]: links lead somewhere, and no file speaks of the machine it was written on.
 //!
 //! Start with [`source`]: it hides comments, strings and test code, so that the rules see code only.
@@ -16,6 +17,7 @@ mod finding;
 mod workspace;
 
 pub mod boundaries;
+pub mod deployment;
 pub mod docs;
 pub mod evidence;
 pub mod limits;

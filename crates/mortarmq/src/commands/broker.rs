@@ -1,4 +1,4 @@
-//! `broker status`: which node answers, for how long it has been up, how it stands in its cluster.
+//! `broker status` and `broker ready`: which node answers, how it stands in its cluster, and whether it serves.
 
 use serde::Deserialize;
 
@@ -10,12 +10,15 @@ use crate::output::{Cell, RowArgs, Rows, note};
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Command {
     /// Show node, uptime, connections, version, role and quorum; and on stderr how the other nodes stand
-    Status(StatusArgs),
+    Status(AskArgs),
+    /// Show in which role the node serves, and on stderr what is worse than it should be; asks for no token. Exit code 4 when it
+    /// does not serve, with the reason
+    Ready(AskArgs),
 }
 
-/// Arguments of `broker status`.
+/// Arguments of both.
 #[derive(Debug, clap::Args)]
-pub(crate) struct StatusArgs {
+pub(crate) struct AskArgs {
     #[command(flatten)]
     admin: AdminArgs,
     #[command(flatten)]
@@ -104,10 +107,28 @@ impl Peer {
 pub(crate) fn run(command: &Command) -> Result<(), Failure> {
     match command {
         Command::Status(args) => status(args),
+        Command::Ready(args) => ready(args),
     }
 }
 
-fn status(args: &StatusArgs) -> Result<(), Failure> {
+/// A node that serves.
+#[derive(Debug, Deserialize)]
+struct Ready {
+    role: String,
+    #[serde(default)]
+    degraded: Vec<String>,
+}
+
+fn ready(args: &AskArgs) -> Result<(), Failure> {
+    let ready: Ready = Admin::new(&args.admin)?.get(Route { path: &["readyz"], query: &[] })?;
+    let mut rows = Rows::listed(&["role"], args.rows);
+    rows.push(vec![Cell::Text(ready.role)])?;
+    rows.finish()?;
+    ready.degraded.iter().for_each(note);
+    Ok(())
+}
+
+fn status(args: &AskArgs) -> Result<(), Failure> {
     let broker = Broker::ask(&Admin::new(&args.admin)?)?;
     let mut rows = Rows::listed(COLUMNS, args.rows);
     rows.push(vec![

@@ -2,6 +2,7 @@
 
 use std::io::Write;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use mortarmq_server::{Origin, Source};
 
@@ -48,6 +49,11 @@ fn check(args: &CheckArgs) -> Result<(), Failure> {
     if let Some(files) = &config.tls {
         let read = mortarmq_transport::Acceptor::from_files(&files.certificate, &files.key);
         read.map_err(|error| Failure::arguments(chain(&error), "put tls_cert and tls_key right"))?;
+    }
+    if let Some((files, host)) = config.cluster.as_ref().and_then(|cluster| cluster.tls_of(config.node_id)) {
+        let right = mortarmq_transport::Mutual::check(files, host, Duration::ZERO);
+        let remedy = "put peer_tls_cert, peer_tls_key and peer_tls_ca right";
+        right.map_err(|error| Failure::arguments(chain(&error), remedy))?;
     }
     let set = origins.iter().filter(|origin| origin.source != Source::Default).count();
     let text = format!("{}: right, {set} keys are set\n", args.file.display());

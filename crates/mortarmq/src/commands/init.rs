@@ -1,6 +1,7 @@
-//! `init`: a configuration with credentials and TLS, ready to be used.
+//! `init`: a configuration with credentials and TLS, ready to be used; or one for each node of a cluster.
 
 pub(crate) mod certificates;
+mod cluster;
 
 use std::fs::OpenOptions;
 use std::io::{ErrorKind, Write};
@@ -17,6 +18,9 @@ use crate::tokens::{Drawn, DrawnUser, GrantLine, draw, draw_user};
 /// One token may do everything, the other publish, consume and create topics. The user may do everything with a password, over
 /// HTTP. All three are shown once; the file has their digests only. Beside it come a CA, a certificate that it issued and its key, valid for ten years. Only their owner may read
 /// what is secret.
+///
+/// With --nodes it is written for each node of a cluster into a folder of its own, with a secret that all share, and a certificate
+/// by which they know each other.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// The file to write; it must not exist
@@ -25,24 +29,47 @@ pub(crate) struct Args {
     /// One more name of this machine for its certificate: clients must use one that it has. Can be repeated
     #[arg(long = "name", value_name = "HOST_OR_IP")]
     names: Vec<String>,
+    /// The hosts by which the nodes of a cluster reach each other, separated by commas: node 0 first
+    #[arg(long, value_name = "HOST,HOST,...", value_delimiter = ',')]
+    nodes: Vec<String>,
+}
+
+/// Who is let in.
+struct Credentials {
+    admin: Drawn,
+    app: Drawn,
+    user: DrawnUser,
+}
+
+impl Credentials {
+    fn draw() -> Result<Self, Failure> {
+        let everything = ["*".to_owned()];
+        let actions = ["produce", "consume", "create"];
+        let grants = actions.into_iter().filter_map(|action| GrantLine::on(action, &everything)).collect();
+        let (admin, app) = (draw("admin", vec![GrantLine::admin()])?, draw("app", grants)?);
+        Ok(Self { admin, app, user: draw_user(USER, vec![GrantLine::admin()])? })
+    }
 }
 
 /// Writes it.
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
-    let everything = ["*".to_owned()];
-    let actions = ["produce", "consume", "create"];
-    let grants = actions.into_iter().filter_map(|action| GrantLine::on(action, &everything)).collect();
-    let (admin, app) = (draw("admin", vec![GrantLine::admin()])?, draw("app", grants)?);
-    let user = draw_user(USER, vec![GrantLine::admin()])?;
+    if !args.nodes.is_empty() {
+        return cluster::run(args);
+    }
+    let drawn = Credentials::draw()?;
     let names = certificates::names(&args.names)?;
-    let made = certificates::make(&names)?;
+    let made = certificates::make(std::slice::from_ref(&names))?;
     let paths = Paths::beside(&args.file)?;
-    write_all(&[
-        (&args.file, &configuration([&admin, &app], &user, &paths)?, SECRET),
-        (&paths.ca, &made.ca, PUBLIC),
-        (&paths.certificate, &made.certificate, PUBLIC),
-        (&paths.key, &made.key, SECRET),
-    ])?;
+    let mut files = vec![
+        (args.file.clone(), configuration(&drawn, &paths, "0.0.0.0", "")?, SECRET),
+        (paths.ca.clone(), made.ca, PUBLIC),
+    ];
+    for issued in made.issued {
+        files.push((paths.certificate.clone(), issued.certificate, PUBLIC));
+        files.push((paths.key.clone(), issued.key, SECRET));
+    }
+    write_all(&files)?;
+    let Credentials { admin, app, user } = drawn;
     let text = format!(
         "wrote   {file}, and beside it {CA_FILE}, {CERTIFICATE_FILE}, {KEY_FILE}\n\
          admin   {admin}   (everything)\n\
@@ -85,7 +112,7 @@ impl Paths {
 }
 
 /// Writes every file or none: half of them would be of no use, and in the way of the next try.
-fn write_all(files: &[(&Path, &str, u32)]) -> Result<(), Failure> {
+fn write_all(files: &[(PathBuf, String, u32)]) -> Result<(), Failure> {
     for (index, (path, text, mode)) in files.iter().enumerate() {
         let result = write_new(path, text, *mode);
         if result.is_err() {
@@ -119,7 +146,8 @@ fn cannot_write(path: &Path, error: &std::io::Error) -> Failure {
     Failure::local(format!("cannot write {}: {error}", path.display()), "give a file in a folder that you may write to")
 }
 
-fn configuration(tokens: [&Drawn; 2], user: &DrawnUser, paths: &Paths) -> Result<String, Failure> {
+/// Clients are taken at every address of the kind of `any`; `more` comes behind the files of TLS.
+fn configuration(drawn: &Credentials, paths: &Paths, any: &str, more: &str) -> Result<String, Failure> {
     Ok(format!(
         "# A MortarMQ node. Check it: mortarmq config check FILE\n\
          # Every key, its default and its meaning: mortarmq serve --help\n\
@@ -128,7 +156,7 @@ fn configuration(tokens: [&Drawn; 2], user: &DrawnUser, paths: &Paths) -> Result
          data_dir = \"./data\"\n\
          \n\
          # Clients.\n\
-         listen_client = \"0.0.0.0:7188\"\n\
+         listen_client = \"{any}:7188\"\n\
          \n\
          # Operators: metrics, health, and the routes behind most commands. This machine only, as it is here.\n\
          listen_admin = \"127.0.0.1:7190\"\n\
@@ -137,6 +165,7 @@ fn configuration(tokens: [&Drawn; 2], user: &DrawnUser, paths: &Paths) -> Result
          tls_cert = {certificate}\n\
          tls_key = {key}\n\
          \n\
+         {more}\
          # Who may do what. One more: mortarmq hash-token NAME --produce TOPIC --consume TOPIC\n\
          tokens = [\n\
          \x20 {admin},\n\
@@ -149,9 +178,9 @@ fn configuration(tokens: [&Drawn; 2], user: &DrawnUser, paths: &Paths) -> Result
          ]\n",
         certificate = quoted(&paths.certificate)?,
         key = quoted(&paths.key)?,
-        admin = tokens[0].line.toml(),
-        app = tokens[1].line.toml(),
-        user = user.line.toml(),
+        admin = drawn.admin.line.toml(),
+        app = drawn.app.line.toml(),
+        user = drawn.user.line.toml(),
     ))
 }
 

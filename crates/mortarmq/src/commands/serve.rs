@@ -167,7 +167,8 @@ fn banner(config: &Config, running: &Running) -> String {
     let ws = ws.map_or_else(String::new, |address| format!("ws      {web}://{address}\n"));
     let peer = peer.zip(config.cluster.as_ref()).map_or_else(String::new, |(address, cluster)| {
         let nodes: Vec<String> = cluster.nodes().iter().map(ToString::to_string).collect();
-        format!("peer    {address} (nodes {})\n", nodes.join(", "))
+        let tls = if cluster.tls.is_some() { ", over TLS" } else { "" };
+        format!("peer    {address} (nodes {}{tls})\n", nodes.join(", "))
     });
     let (scheme, export) = match &config.tls {
         None => ("http", String::new()),

@@ -41,6 +41,11 @@ fn meaning(key: &str) -> &'static str {
         }
         "listen_peer" => "Links of the other nodes; only with peers",
         "peer_secret" => "What the nodes show each other; only with peers, and then the same on every node",
+        "peer_tls_cert" => {
+            "Certificate chain, PEM, for the other nodes: it names the host of this node's address in peers. With it links are encrypted, and none is made without; read again at SIGHUP"
+        }
+        "peer_tls_key" => "Its private key, PEM",
+        "peer_tls_ca" => "The CA of all nodes, PEM: whom this node takes for one of them",
         "listen_client" => "The wire protocol. Without credentials, and not set: 127.0.0.1:7188",
         "listen_ws" => "The wire protocol over WebSocket",
         "ws_origins" => "Pages whose scripts may use it, as browsers name them; an empty list: none",

@@ -109,6 +109,25 @@ async fn any_node_says_who_leads_and_the_leader_hands_over_or_says_why_not() {
     publisher.end().await;
 }
 
+#[test]
+fn a_health_check_is_told_whether_a_node_serves_and_why_not() {
+    let mut cluster = Cluster::start();
+    let leader = cluster.leader();
+    let ask = |cluster: &Cluster, node: usize| cluster.nodes[node].run(&["broker", "ready"]);
+    assert_eq!(ask(&cluster, leader).stdout, "leader\n");
+    let [first, second] = others(leader)[..] else { unreachable!("of three nodes two do not lead") };
+    wait_for(LONG, || (ask(&cluster, first).stdout == "follower\n").then_some(()));
+    cluster.nodes[second].kill();
+    assert_eq!(ask(&cluster, second).code, Some(3), "nobody answers");
+    cluster.nodes[first].kill();
+    let refused = wait_for(LONG, || {
+        let done = ask(&cluster, leader);
+        (done.code != Some(0)).then_some(done)
+    });
+    assert_eq!((refused.code, refused.stdout.as_str()), (Some(4), ""));
+    assert!(refused.stderr.contains("READ_ONLY_DEGRADED"), "{}", refused.stderr);
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn doctor_names_what_is_wrong_between_the_nodes_and_what_to_type() {
     let mut cluster = Cluster::start();

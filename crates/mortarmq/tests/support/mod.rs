@@ -51,11 +51,23 @@ impl Broker {
         broker
     }
 
+    /// As [`Self::spawn_with`], started in a folder of its own.
+    pub fn spawn_in(folder: &Path, dir: &Path, flags: &[&str]) -> Self {
+        Self::spawn_from(Some(folder), dir, ["127.0.0.1:0"; 2], flags)
+    }
+
     fn spawn_at(dir: &Path, client: &str, admin: &str, flags: &[&str]) -> Self {
+        Self::spawn_from(None, dir, [client, admin], flags)
+    }
+
+    fn spawn_from(folder: Option<&Path>, dir: &Path, [client, admin]: [&str; 2], flags: &[&str]) -> Self {
         let log = dir.with_extension("log");
         let log_file = File::options().create(true).append(true).open(&log).expect("the log can be written");
         let log_begin = log_file.metadata().expect("it is open").len();
         let mut command = mortarmq();
+        if let Some(folder) = folder {
+            command.current_dir(folder);
+        }
         command.args(["serve", "--listen-client", client, "--listen-admin", admin]);
         // For development nothing of a file would count that this sets.
         if !flags.contains(&"--config") {

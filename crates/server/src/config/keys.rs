@@ -87,6 +87,10 @@ pub const KEYS: &[Key] = &[
     ready("tls_key", Kind::File, "none"),
     not_yet("tls_ca", TLS_CA),
     ready("peer_secret", Kind::Secret, "none"),
+    // All three or none: see tls.rs.
+    ready("peer_tls_cert", Kind::File, "none"),
+    ready("peer_tls_key", Kind::File, "none"),
+    ready("peer_tls_ca", Kind::File, "none"),
     ready("tokens", Kind::Tokens, "[]"),
     ready("users", Kind::Users, "[]"),
     ready("metrics_enabled", Kind::Flag, "true"),

@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 
+use mortarmq_transport::MutualFiles;
 use mortarmq_types::NodeId;
 use serde::Deserialize;
 
@@ -31,6 +32,8 @@ pub struct Cluster {
     /// Where this node takes the links of the others.
     pub listen_peer: SocketAddr,
     pub(crate) secret: Secret,
+    /// With them the links are encrypted, and none is made without.
+    pub tls: Option<MutualFiles>,
 }
 
 impl Cluster {
@@ -47,6 +50,26 @@ impl Cluster {
     pub fn others(&self, node: NodeId) -> Vec<NodeId> {
         self.nodes().into_iter().filter(|other| *other != node).collect()
     }
+}
+
+impl Cluster {
+    /// By which name the others know a node: the host of its address in `peers`. A certificate of it has this one.
+    #[must_use]
+    pub fn host(&self, node: NodeId) -> &str {
+        let peer = self.peers.iter().find(|peer| peer.id == node.get());
+        peer.map_or("", |peer| host_of(&peer.peer))
+    }
+
+    /// The files of TLS, and the name that the node's certificate has; none where links are not encrypted.
+    #[must_use]
+    pub fn tls_of(&self, node: NodeId) -> Option<(&MutualFiles, &str)> {
+        Some((self.tls.as_ref()?, self.host(node)))
+    }
+}
+
+/// The host of an address that has a port; an IPv6 address keeps its brackets.
+pub(crate) fn host_of(address: &str) -> &str {
+    address.rsplit_once(':').map_or(address, |(host, _)| host)
 }
 
 /// Reads the list of nodes.
@@ -82,6 +105,7 @@ pub(super) fn check(
     (peers, source): (Vec<PeerAddress>, Source),
     listen_peer: SocketAddr,
     secret: Option<Secret>,
+    tls: Option<MutualFiles>,
 ) -> Result<Option<Cluster>, ConfigError> {
     let refused = |found: String, expected: &str| ConfigError::Value {
         key: "peers",
@@ -109,7 +133,7 @@ pub(super) fn check(
             "set peer_secret too, the same on every node: it keeps strangers out of the cluster",
         ));
     };
-    Ok(Some(Cluster { peers, listen_peer, secret }))
+    Ok(Some(Cluster { peers, listen_peer, secret, tls }))
 }
 
 /// What the list looks like.
@@ -129,13 +153,15 @@ mod tests {
     fn checked(node: u16, peers: &str, secret: Option<&str>) -> Result<Option<Cluster>, String> {
         let secret = secret.and_then(Secret::new);
         let listen = "127.0.0.1:0".parse().expect("an address");
-        check(NodeId::new(node), (read(peers)?, Source::Default), listen, secret).map_err(|error| error.to_string())
+        check(NodeId::new(node), (read(peers)?, Source::Default), listen, secret, None)
+            .map_err(|error| error.to_string())
     }
 
     #[test]
     fn a_cluster_has_all_that_it_needs_or_is_refused_with_what_to_do() {
         let cluster = checked(1, TWO, Some("sixteen letters!")).expect("sound").expect("of two nodes");
         assert_eq!(cluster.nodes(), [0, 1].map(NodeId::new));
+        assert_eq!([0, 1].map(|node| cluster.host(NodeId::new(node))), ["[::1]", "a"]);
         assert_eq!(checked(1, "[]", None), Ok(None), "a single node");
         for (node, peers, secret, said) in [
             (2, TWO, Some("sixteen letters!"), "node_id is 2, which is none of them"),

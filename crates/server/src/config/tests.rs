@@ -162,6 +162,24 @@ fn a_certificate_comes_with_its_key_or_not_at_all() {
 }
 
 #[test]
+fn the_files_of_tls_between_nodes_are_all_there_or_none_is() {
+    let peers = r#"[{"id":0,"peer":"a:1","client":"a:2"},{"id":1,"peer":"b:1","client":"b:2"}]"#;
+    let mut given = vec![("peers", peers), ("peer-secret", "sixteen letters!")];
+    let files = |given: &[(&str, &str)]| with_flags(given).map(|config| config.cluster.expect("two nodes").tls);
+    assert_eq!(files(&given).expect("none of them"), None);
+    for (set, missing) in [("peer-tls-cert", "peer_tls_key"), ("peer-tls-ca", "peer_tls_key")] {
+        given.push((set, "/some.pem"));
+        let error = files(&given).expect_err("not all of them").to_string();
+        assert!(error.contains(&format!("{missing} is not")), "{error}");
+    }
+    given.push(("peer-tls-key", "/key.pem"));
+    let all = files(&given).expect("all of them").expect("all of them");
+    assert_eq!((all.key, all.ca), (PathBuf::from("/key.pem"), PathBuf::from("/some.pem")));
+    given.extend([("peer-tls-cert", "none"), ("peer-tls-key", "none"), ("peer-tls-ca", "none")]);
+    assert_eq!(files(&given).expect("taken back"), None);
+}
+
+#[test]
 fn a_value_that_the_key_does_not_take_is_refused_with_what_it_takes() {
     let cases = [
         ("node-id", "65536", "from 0 to 65535"),

@@ -1,6 +1,8 @@
-//! The files of TLS: a certificate and its key, both or neither.
+//! The files of TLS: a certificate and its key, both or neither; and those of links between nodes, all or none.
 
 use std::path::PathBuf;
+
+use mortarmq_transport::MutualFiles;
 
 use super::ConfigError;
 
@@ -20,5 +22,19 @@ pub(super) fn check(certificate: Option<PathBuf>, key: Option<PathBuf>) -> Resul
         (Some(certificate), Some(key)) => Ok(Some(TlsFiles { certificate, key })),
         (Some(_), None) => Err(ConfigError::HalfTls { set: "tls_cert", missing: "tls_key" }),
         (None, Some(_)) => Err(ConfigError::HalfTls { set: "tls_key", missing: "tls_cert" }),
+    }
+}
+
+/// The same for the links between nodes: a certificate, its key, and the CA of all of them.
+pub(super) fn check_peers([certificate, key, ca]: [Option<PathBuf>; 3]) -> Result<Option<MutualFiles>, ConfigError> {
+    let names = ["peer_tls_cert", "peer_tls_key", "peer_tls_ca"];
+    let given = [certificate.is_some(), key.is_some(), ca.is_some()];
+    if let (Some(certificate), Some(key), Some(ca)) = (certificate, key, ca) {
+        return Ok(Some(MutualFiles { certificate, key, ca }));
+    }
+    let first = |is_given| given.iter().position(|given| *given == is_given).map(|place| names[place]);
+    match (first(true), first(false)) {
+        (Some(set), Some(missing)) => Err(ConfigError::PartOfPeerTls { set, missing }),
+        _ => Ok(None),
     }
 }

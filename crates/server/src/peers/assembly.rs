@@ -115,6 +115,7 @@ async fn ask(own: &OwnSide, dial: &Dial) -> Result<Standing, DialError> {
         let mut out = BytesMut::new();
         Sealer::new(&keys.of_dialler).seal(&mut out, |_| ());
         stream.write_all(&out).await?;
+        stream.flush().await?;
         let mut opener = Opener::new(&keys.of_listener);
         let length = read_length(&mut stream).await?.min(ANSWER_MAX);
         let answer = read_payload(&mut stream, &mut opener, length).await?;

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use mortarmq_node::drive::Standing;
 use mortarmq_storage::{Disk, Identity, IdentityError};
+use mortarmq_transport::Mutual;
 use mortarmq_types::NodeId;
 use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
@@ -16,7 +17,8 @@ use super::handshake::OwnSide;
 use super::incoming::{Gate, PeerListener};
 use super::known::Known;
 use super::outgoing::{Dial, PeerLinks};
-use crate::config::Cluster;
+use super::tls::Threshold;
+use crate::config::{Cluster, PeerAddress};
 use crate::inbox::EventSender;
 use crate::relay::{Doors, Relay};
 use crate::server::StartError;
@@ -40,6 +42,7 @@ impl Entry {
         node: NodeId,
         cluster: &Cluster,
         data_dir: &Path,
+        tls: Option<&Mutual>,
     ) -> Result<Self, StartError> {
         let failed = |source| StartError::Bind { key: "listen_peer", address: cluster.listen_peer, source };
         let listener = runtime.block_on(TcpListener::bind(cluster.listen_peer)).map_err(failed)?;
@@ -47,12 +50,14 @@ impl Entry {
         let own =
             OwnSide { node, incarnation: 0, cluster: None, nodes: cluster.nodes(), secret: cluster.secret.clone() };
         let others = cluster.peers.iter().filter(|peer| peer.id != node.get());
-        let others: Vec<Dial> =
-            others.map(|peer| Dial { node: NodeId::new(peer.id), address: peer.peer.clone() }).collect();
+        let dial =
+            |peer: &PeerAddress| Dial { node: NodeId::new(peer.id), address: peer.peer.clone(), tls: tls.cloned() };
+        let others: Vec<Dial> = others.map(dial).collect();
         let known = Arc::new(Known::new(Card::own(&cluster.peers, data_dir), &others));
         // Until its folder was looked at, it is not said to be empty: whoever begins a cluster must not rely on that.
         let gate = Arc::new(Gate::new(own.clone(), Arc::clone(&known)));
-        runtime.spawn(PeerListener { listener, gate: Arc::clone(&gate) }.run());
+        let threshold = Arc::new(Threshold::new(cluster, tls.cloned()));
+        runtime.spawn(PeerListener { listener, gate: Arc::clone(&gate), threshold }.run());
         Ok(Self { own, others, gate, known, address })
     }
 

@@ -11,7 +11,7 @@ use mortarmq_node::drive::Standing;
 use mortarmq_transport::Stream;
 use mortarmq_transport::sealed::{Opener, Sealer, read_length, read_payload};
 use mortarmq_types::NodeId;
-use tokio::io::AsyncWriteExt;
+use tokio::io::{AsyncWriteExt, split};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio::task::AbortHandle;
@@ -21,6 +21,7 @@ use super::card::wall_ms;
 use super::handshake::{Hello, Keys, Lane, MESSAGE_MAX, OwnSide, Welcome, nonce, proved};
 use super::known::Known;
 use super::messages::{read_message, write_message};
+use super::tls::{Threshold, bound, carried};
 use crate::event::Event;
 use crate::inbox::EventSender;
 use crate::listener::pause_after;
@@ -72,6 +73,7 @@ impl Gate {
 pub(crate) struct PeerListener {
     pub(crate) listener: TcpListener,
     pub(crate) gate: Arc<Gate>,
+    pub(super) threshold: Arc<Threshold>,
 }
 
 impl PeerListener {
@@ -90,10 +92,10 @@ impl PeerListener {
             };
             // Whoever has not shown yet who it is takes one of a few places.
             let Ok(place) = Arc::clone(&strangers).try_acquire_owned() else { continue };
-            let (gate, links) = (Arc::clone(&self.gate), Arc::clone(&links));
+            let (gate, links, threshold) = (Arc::clone(&self.gate), Arc::clone(&links), Arc::clone(&self.threshold));
             tokio::spawn(async move {
                 let _guard = AbortOnPanic;
-                let met = timeout(MEET_TIME, meet(stream, &gate)).await;
+                let met = timeout(MEET_TIME, meet(stream, &gate, &threshold)).await;
                 drop(place);
                 match met {
                     Ok(Ok(Some(link))) if !link.lane.is_single() => {
@@ -129,18 +131,21 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// A link of another node that has shown who it is.
-struct Link {
-    stream: TcpStream,
-    keys: Keys,
+pub(super) struct Link {
+    pub(super) stream: Stream,
+    pub(super) keys: Keys,
     from: NodeId,
     lane: Lane,
 }
 
 /// Answers whoever connected; the link, if one is made.
-async fn meet(mut stream: TcpStream, gate: &Gate) -> io::Result<Option<Link>> {
-    stream.set_nodelay(true)?;
+pub(super) async fn meet(socket: TcpStream, gate: &Gate, threshold: &Threshold) -> io::Result<Option<Link>> {
+    socket.set_nodelay(true)?;
+    let Some(mut stream) = threshold.accept(socket).await? else { return Ok(None) };
     let bytes = read_message(&mut stream, MESSAGE_MAX).await?;
     let Ok(hello) = Hello::decode(&bytes) else { return Ok(None) };
+    let Some(mut stream) = threshold.recognise(stream, hello.from).await? else { return Ok(None) };
+    let bytes = bound(bytes, &stream)?;
     let (own, is_open) = {
         let shown = gate.shown();
         (shown.own.clone(), shown.events.is_some())
@@ -171,7 +176,7 @@ impl Link {
         };
         let Some(events) = events else { return Ok(()) };
         let Self { stream, keys, from, lane } = self;
-        let (mut reader, mut writer) = stream.into_split();
+        let (mut reader, mut writer) = split(stream);
         let (mut opener, mut sealer) = (Opener::new(&keys.of_dialler), Sealer::new(&keys.of_listener));
         let bytes_max = if lane == Lane::Log { LOG_BYTES_MAX } else { WORD_BYTES_MAX };
         let places = Arc::new(Semaphore::new(bytes_max));
@@ -190,6 +195,7 @@ impl Link {
                             let mut out = BytesMut::new();
                             sealer.seal(&mut out, |out| known.own().put(wall_ms(), out));
                             writer.write_all(&out).await?;
+                            writer.flush().await?;
                         }
                     }
                 }
@@ -208,7 +214,7 @@ impl Link {
     /// Serves somebody who came to the other node.
     async fn serve(self, doors: &Doors) {
         let Self { stream, keys, lane, .. } = self;
-        let stream = Stream::sealed(stream, Opener::new(&keys.of_dialler), Sealer::new(&keys.of_listener));
+        let stream = carried(stream, Opener::new(&keys.of_dialler), Sealer::new(&keys.of_listener));
         match lane {
             Lane::Operators => doors.operators.serve(stream).await,
             _ => doors.clients.serve_relayed(stream).await,
@@ -225,7 +231,8 @@ impl Link {
         // Whoever asked comes again.
         let Some(standing) = gate.shown().standing else { return Ok(()) };
         Sealer::new(&keys.of_listener).seal(&mut out, |out| put_standing(out, standing));
-        stream.write_all(&out).await
+        stream.write_all(&out).await?;
+        stream.flush().await
     }
 }
 

@@ -119,7 +119,7 @@ mod tests {
     #[test]
     fn what_a_node_says_of_itself_is_compared_and_one_device_is_told_once() {
         let node = NodeId::new(1);
-        let known = Known::new(card(1, 1), &[Dial { node, address: "b:7189".to_owned() }]);
+        let known = Known::new(card(1, 1), &[Dial { node, address: "b:7189".to_owned(), tls: None }]);
         let status = || known.status(node).expect("it is known");
         known.failed(node, "nobody answers");
         let found = status();

@@ -29,5 +29,7 @@ pub(crate) async fn write_message(stream: &mut (impl AsyncWrite + Unpin), messag
     let mut bytes = Vec::with_capacity(2 + message.len());
     bytes.extend_from_slice(&u16::try_from(message.len()).expect("messages of a handshake are short").to_be_bytes());
     bytes.extend_from_slice(message);
-    stream.write_all(&bytes).await
+    stream.write_all(&bytes).await?;
+    // With TLS it may still wait here.
+    stream.flush().await
 }

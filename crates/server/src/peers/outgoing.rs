@@ -8,10 +8,10 @@ use std::time::Duration;
 use bytes::BytesMut;
 use mortarmq_node::PeerWord;
 use mortarmq_transport::sealed::{Opener, Sealer, read_length, read_payload};
+use mortarmq_transport::{Mutual, Stream};
 use mortarmq_types::{NodeId, ShardId};
-use tokio::io::AsyncWriteExt;
+use tokio::io::{AsyncWriteExt, ReadHalf, WriteHalf, split};
 use tokio::net::TcpStream;
-use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep, timeout};
@@ -20,6 +20,7 @@ use super::card::{SIGN_MAX, wall_ms};
 use super::handshake::{Hello, Keys, Lane, OwnSide, Refusal, answered, nonce};
 use super::known::Known;
 use super::messages::{read_message, write_message};
+use super::tls::{self, TlsRefusal};
 use crate::threads::{AbortOnPanic, chain};
 
 /// The loop's end of all links; none on a node that is alone. Dropping it ends them.
@@ -31,6 +32,8 @@ pub(crate) struct PeerLinks(BTreeMap<NodeId, [Arc<Queue>; 2]>);
 pub(crate) struct Dial {
     pub(crate) node: NodeId,
     pub(crate) address: String,
+    /// With it nothing but TLS is spoken.
+    pub(crate) tls: Option<Mutual>,
 }
 
 impl PeerLinks {
@@ -200,8 +203,8 @@ impl OutgoingLine {
     }
 
     /// Sends until the link breaks or nothing more will come.
-    async fn run(&self, stream: TcpStream, keys: &Keys) -> io::Result<()> {
-        let (reader, writer) = stream.into_split();
+    async fn run(&self, stream: Stream, keys: &Keys) -> io::Result<()> {
+        let (reader, writer) = split(stream);
         let answers = Answers(Mutex::new(None));
         let opener = Opener::new(&keys.of_listener);
         tokio::select! {
@@ -221,11 +224,12 @@ impl OutgoingLine {
         }
     }
 
-    async fn write(&self, mut writer: OwnedWriteHalf, mut sealer: Sealer, answers: &Answers) -> io::Result<()> {
+    async fn write(&self, mut writer: WriteHalf<Stream>, mut sealer: Sealer, answers: &Answers) -> io::Result<()> {
         let mut out = BytesMut::new();
         while self.queue.take(&mut sealer, &mut out).await {
             answers.owed();
             writer.write_all(&out).await?;
+            writer.flush().await?;
             out.clear();
             if out.capacity() > KEPT_BYTES {
                 out = BytesMut::new();
@@ -247,7 +251,7 @@ impl Answers {
         self.since().get_or_insert_with(Instant::now);
     }
 
-    async fn read(&self, mut reader: OwnedReadHalf, mut opener: Opener, heard: impl Fn(&[u8])) -> io::Result<()> {
+    async fn read(&self, mut reader: ReadHalf<Stream>, mut opener: Opener, heard: impl Fn(&[u8])) -> io::Result<()> {
         loop {
             let length = read_length(&mut reader).await?;
             let sign = read_payload(&mut reader, &mut opener, length.min(SIGN_MAX)).await?;
@@ -275,6 +279,9 @@ pub(crate) enum DialError {
     /// It answers, and makes no link.
     #[error(transparent)]
     Refused(Refusal),
+    /// One of both asks for TLS that the other does not have, or not so.
+    #[error(transparent)]
+    Tls(TlsRefusal),
 }
 
 impl From<io::Error> for DialError {
@@ -284,14 +291,17 @@ impl From<io::Error> for DialError {
 }
 
 /// Connects to another node: the stream and the keys of both directions.
-pub(crate) async fn connect(own: &OwnSide, dial: &Dial, lane: Lane) -> Result<(TcpStream, Keys), DialError> {
+pub(crate) async fn connect(own: &OwnSide, dial: &Dial, lane: Lane) -> Result<(Stream, Keys), DialError> {
     let begun = async {
-        let mut stream = TcpStream::connect(&dial.address).await?;
-        stream.set_nodelay(true)?;
+        let socket = TcpStream::connect(&dial.address).await?;
+        socket.set_nodelay(true)?;
+        let mut stream = tls::begin(socket, &dial.address, dial.tls.as_ref()).await?;
         let hello = Hello::new(own, dial.node, lane, nonce()?);
         let bytes = hello.encode();
         write_message(&mut stream, &bytes).await?;
-        let welcome = read_message(&mut stream, super::handshake::MESSAGE_MAX).await?;
+        let welcome = read_message(&mut stream, super::handshake::MESSAGE_MAX).await.map_err(tls::failed)?;
+        TlsRefusal::of_notice(&welcome).map_or(Ok(()), |refusal| Err(DialError::Tls(refusal)))?;
+        let bytes = tls::bound(bytes, &stream)?;
         let (proof, keys) = answered(own, &hello, &bytes, &welcome).map_err(DialError::Refused)?;
         write_message(&mut stream, &proof).await?;
         Ok((stream, keys))

@@ -2,7 +2,7 @@
 //!
 //! Publishes and what is answered once are forwarded by the node itself (docs/decisions/015-forwarding.md). Whoever consumes needs a
 //! connection that the leader knows, and an operator's request is a stream of its own: both are carried as they are, over a
-//! connection of their own to the leader's `listen_peer`, sealed as all that nodes say to each other. What comes that way is never
+//! connection of their own to the leader's `listen_peer`, sealed or in TLS as all that nodes say to each other. What comes that way is never
 //! carried on: one hop. When the leader is another one, the carried connection ends, and the client resumes wherever it likes.
 //!
 //! Reading order: `client.rs` (a client's connection goes on at the leader), `operator.rs` (one request does), `doors.rs` (the leader's side).
@@ -18,7 +18,7 @@ use mortarmq_transport::Stream;
 use mortarmq_transport::sealed::{Opener, Sealer};
 use mortarmq_types::NodeId;
 
-use crate::peers::{Dial, DialError, Lane, OwnSide, connect};
+use crate::peers::{Dial, DialError, Lane, OwnSide, carried, connect};
 use crate::shared::Status;
 
 pub(crate) use client::{Moving, go_on};
@@ -46,7 +46,7 @@ impl Relay {
     async fn dial(&self, to: NodeId, lane: Lane) -> Result<Stream, DialError> {
         let unknown = || io::Error::new(io::ErrorKind::NotFound, "it is none of peers");
         let dial = self.others.iter().find(|dial| dial.node == to).ok_or_else(unknown)?;
-        let (socket, keys) = connect(&self.own, dial, lane).await?;
-        Ok(Stream::sealed(socket, Opener::new(&keys.of_listener), Sealer::new(&keys.of_dialler)))
+        let (stream, keys) = connect(&self.own, dial, lane).await?;
+        Ok(carried(stream, Opener::new(&keys.of_listener), Sealer::new(&keys.of_dialler)))
     }
 }

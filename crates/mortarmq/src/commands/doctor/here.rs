@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use mortarmq_server::{Config, ConfigError, file_system, free_bytes};
-use mortarmq_transport::Acceptor;
+use mortarmq_transport::{Acceptor, Mutual};
 
 use super::{Row, limits};
 use crate::bench::measure_disk_in;
@@ -40,6 +40,7 @@ pub(super) fn examine(file: Option<&Path>, data_dir: Option<&Path>) -> Result<Ve
     };
     let mut rows = vec![who_may];
     rows.extend(tls(&config));
+    rows.extend(peer_tls(&config));
     rows.push(open_files(&config));
     rows.extend(disk(&config)?);
     Ok(rows)
@@ -71,6 +72,33 @@ fn tls(config: &Config) -> Option<Row> {
             chain(&error),
             "mortarmq init mortarmq-tls.toml      (writes a CA, a certificate and its key)",
         ),
+    })
+}
+
+fn peer_tls(config: &Config) -> Option<Row> {
+    const CHECK: &str = "peer_tls";
+    let cluster = config.cluster.as_ref()?;
+    let Some((files, host)) = cluster.tls_of(config.node_id) else {
+        let is_reached = !cluster.listen_peer.ip().to_canonical().is_loopback();
+        return is_reached.then(|| {
+            let detail = "what the nodes say to each other can be read on its way, and is only sealed";
+            Row::finding(
+                CHECK,
+                detail,
+                "set peer_tls_cert, peer_tls_key and peer_tls_ca on every node, or keep to a network of your own",
+            )
+        });
+    };
+    let remedy = format!(
+        "openssl x509 -in {} -noout -enddate -ext subjectAltName,extendedKeyUsage",
+        crate::output::shell_word(&files.certificate)
+    );
+    Some(match (Mutual::check(files, host, Duration::ZERO), Mutual::check(files, host, SOON)) {
+        (Err(error), _) => Row::finding(CHECK, chain(&error), remedy),
+        (Ok(()), Err(error)) => {
+            Row::finding(CHECK, format!("in {} days: {}", SOON.as_secs() / DAY_S, chain(&error)), remedy)
+        }
+        (Ok(()), Ok(())) => Row::ok(CHECK, format!("the other nodes accept the certificate for {host}")),
     })
 }
 
@@ -128,3 +156,6 @@ fn nearest(folder: &Path) -> Result<(PathBuf, bool), Failure> {
 /// 1 MiB: little to write on a disk that is nearly full.
 const BLOCKS: u64 = 256;
 const LIMIT: Duration = Duration::from_millis(500);
+const DAY_S: u64 = 24 * 3600;
+/// A certificate that ends sooner is told of: enough time to make another one.
+const SOON: Duration = Duration::from_secs(14 * DAY_S);

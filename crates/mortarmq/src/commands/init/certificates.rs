@@ -1,4 +1,4 @@
-//! A CA of one certificate, for brokers without one of their own.
+//! A CA for one broker or the nodes of one cluster, for those without a CA of their own.
 //!
 //! The CA's key is forgotten at once: it can issue nothing else, and nobody can steal it. More certificates, or others, come
 //! from a CA of the operator's.
@@ -18,55 +18,68 @@ pub(crate) const CERTIFICATE_FILE: &str = "mortarmq-cert.pem";
 /// Its private key.
 pub(crate) const KEY_FILE: &str = "mortarmq-key.pem";
 
-/// A CA, a certificate that it issued, and that one's private key, all in PEM form.
+/// A CA and what it issued, all in PEM form.
 pub(super) struct Made {
     pub(super) ca: String,
+    pub(super) issued: Vec<Issued>,
+}
+
+/// A certificate and its private key.
+pub(super) struct Issued {
     pub(super) certificate: String,
     pub(super) key: String,
 }
 
-/// Makes a CA and a certificate with these names: hosts and IP addresses.
-pub(super) fn make(names: &[String]) -> Result<Made, Failure> {
-    try_make(names).map_err(|error| {
+/// Makes a CA, and a certificate for each list of names: hosts and IP addresses.
+pub(super) fn make(lists: &[Vec<String>]) -> Result<Made, Failure> {
+    try_make(lists).map_err(|error| {
         Failure::local(format!("no certificate can be made: {error}"), "give other names: --name HOST_OR_IP")
     })
 }
 
-fn try_make(names: &[String]) -> Result<Made, rcgen::Error> {
+fn try_make(lists: &[Vec<String>]) -> Result<Made, rcgen::Error> {
     let now = SystemTime::now();
     let begin = now.checked_sub(SKEW).unwrap_or(now).into();
     let end = (now + LIFE).into();
     let mut ca = CertificateParams::new(Vec::new())?;
-    ca.distinguished_name.push(DnType::CommonName, "MortarMQ, CA of one broker");
+    ca.distinguished_name.push(DnType::CommonName, "MortarMQ, a CA that issues nothing more");
     ca.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
     ca.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
     (ca.not_before, ca.not_after) = (begin, end);
     let ca_key = KeyPair::generate()?;
     let ca_certificate = ca.self_signed(&ca_key)?;
     let issuer = Issuer::from_params(&ca, &ca_key);
+    let issued = lists.iter().map(|names| issue(names, &ca, &issuer));
+    Ok(Made { ca: ca_certificate.pem(), issued: issued.collect::<Result<_, _>>()? })
+}
 
+fn issue(names: &[String], ca: &CertificateParams, issuer: &Issuer<'_, &KeyPair>) -> Result<Issued, rcgen::Error> {
     let mut broker = CertificateParams::new(names)?;
     broker.distinguished_name.push(DnType::CommonName, "MortarMQ broker");
     broker.key_usages = vec![KeyUsagePurpose::DigitalSignature];
-    broker.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+    // A node of several also dials.
+    broker.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
     broker.use_authority_key_identifier_extension = true;
-    (broker.not_before, broker.not_after) = (begin, end);
+    (broker.not_before, broker.not_after) = (ca.not_before, ca.not_after);
     let key = KeyPair::generate()?;
-    let certificate = broker.signed_by(&key, &issuer)?;
-    Ok(Made { ca: ca_certificate.pem(), certificate: certificate.pem(), key: key.serialize_pem() })
+    let certificate = broker.signed_by(&key, issuer)?;
+    Ok(Issued { certificate: certificate.pem(), key: key.serialize_pem() })
 }
 
 /// The names of this machine that others may reach it by, and then those that were given, each once.
 pub(super) fn names(given: &[String]) -> Result<Vec<String>, Failure> {
-    let mut names: Vec<String> = ["localhost", "127.0.0.1", "::1"].map(str::to_owned).to_vec();
     let machine = rustix::system::uname().nodename().to_string_lossy().into_owned();
-    if mortarmq_transport::is_host(&machine) {
-        names.push(machine);
-    }
+    let machine = mortarmq_transport::is_host(&machine).then_some(machine);
+    names_of(machine.iter().chain(given))
+}
+
+/// The names by which every machine reaches itself, and then those that were given, each once.
+pub(super) fn names_of<'a>(given: impl IntoIterator<Item = &'a String>) -> Result<Vec<String>, Failure> {
+    let mut names: Vec<String> = ["localhost", "127.0.0.1", "::1"].map(str::to_owned).to_vec();
     for name in given {
         if !mortarmq_transport::is_host(name) {
             let what = format!("{name:?} is no host name and no IP address");
-            return Err(Failure::arguments(what, "give a name without a port: --name broker.example.org"));
+            return Err(Failure::arguments(what, "give a name without a port, such as broker.example.org"));
         }
         names.push(name.clone());
     }

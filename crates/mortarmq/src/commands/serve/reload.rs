@@ -24,11 +24,11 @@ impl Wish {
 /// Reads them, and says in the log what came of it. A file that is wrong leaves the former certificate in use.
 pub(super) fn certificates(running: &Running) {
     match running.reload_tls() {
-        Ok(true) => tracing::info!("SIGHUP: certificate and key were read again; new connections use them"),
+        Ok(true) => tracing::info!("SIGHUP: certificates and keys were read again; new connections use them"),
         Ok(false) => tracing::info!("SIGHUP: there is no TLS, so there is nothing to read again"),
         Err(error) => {
             let reason = chain(&error);
-            tracing::error!(reason, "SIGHUP: certificate or key cannot be used; the former ones stay in use");
+            tracing::error!(reason, "SIGHUP: a file of TLS cannot be used; the former ones stay in use");
         }
     }
 }
