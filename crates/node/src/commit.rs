@@ -59,6 +59,7 @@ impl Node {
             self.connections.begin_round();
         }
         self.tell(now, waiters, outcomes, Told { first_index, epoch });
+        self.attention.append(&mut self.looked_early);
     }
 
     /// Those who wait for this entry. A batch whose place was taken by another leader's entry is lost.

@@ -73,6 +73,8 @@ pub struct Node {
     pub(crate) proposed: VecDeque<ProposedBatch>,
     /// Paths where something may be deliverable.
     pub(crate) attention: BTreeSet<PathId>,
+    /// Paths where nothing was deliverable while batches were not applied yet: what those publish is.
+    pub(crate) looked_early: BTreeSet<PathId>,
     /// Whose turn it is to be given messages first, by path.
     pub(crate) turns: BTreeMap<PathId, u64>,
     pub(crate) outputs: VecDeque<Output>,
@@ -176,6 +178,7 @@ impl Node {
             overflow_bytes: 0,
             proposed: VecDeque::new(),
             attention: BTreeSet::new(),
+            looked_early: BTreeSet::new(),
             turns: BTreeMap::new(),
             outputs: VecDeque::new(),
             office: Office::default(),

@@ -91,6 +91,7 @@ impl Node {
         self.end_runs();
         self.sessions.clear();
         self.attention.clear();
+        self.looked_early.clear();
         self.retries = Retries::default();
     }
 

@@ -60,6 +60,7 @@ impl Node {
         self.retries = Retries::default();
         self.staged = None;
         self.attention.clear();
+        self.looked_early.clear();
         self.turns.clear();
         let bytes = self.catch_up.fetching.goal_bytes();
         self.checkpoints = Checkpoints::at(meta.log_index, meta.term);

@@ -63,6 +63,9 @@ impl Node {
         let published = if self.open.published.contains(&path.topic) { self.open.publishes } else { 0 };
         let waiting = self.may_lease(id, path) + published;
         if waiting == 0 {
+            if !self.proposed.is_empty() {
+                self.looked_early.insert(id);
+            }
             self.forget_caught_up(id);
             return 0;
         }
