@@ -150,6 +150,11 @@ impl World {
 
     /// A dead letter was made of a message that cannot be read: it says so, and has no value.
     pub(super) fn letter_lost_its_value(&mut self, node: usize, from: MessagePlace, reason: &str) {
+        let state = self.nodes[node].process.as_ref().map(|process| process.node.shard().state());
+        if self.has_peers() && state.is_some_and(|state| !state.topics.contains_key(&from.topic)) {
+            // It goes with its topic and all dead letters of it, so nobody mends it any more.
+            return;
+        }
         if !self.is_rotten(node, reason) || self.has_peers() {
             return self.fail(format!("P4: a copy's source {from:?} cannot be read: {reason}"));
         }
