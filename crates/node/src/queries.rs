@@ -258,6 +258,7 @@ impl Node {
             | Query::Balance { topic: None }
             | Query::Topics
             | Query::Leader
+            | Query::Members
             | Query::Defaults => None,
         };
         let answer = match question {
@@ -274,6 +275,7 @@ impl Node {
             }
             Query::Defaults => QueryAnswer::Defaults(defaults::view(state)),
             Query::Leader => QueryAnswer::Leader(self.leader_view()),
+            Query::Members => QueryAnswer::Members(self.cluster_view()),
             Query::Peek { partition, from, max, .. } => {
                 let (id, topic) = topic.expect("a topic that does not exist was refused above");
                 let name = topic.name.clone();

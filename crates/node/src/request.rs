@@ -200,6 +200,8 @@ pub enum Query {
     Defaults,
     /// Who leads. Any node that knows answers: one that does not lead, from what it last heard.
     Leader,
+    /// The members of the cluster, and how they stand.
+    Members,
 }
 
 /// A change that an operator asks for. It is answered when it is applied.
@@ -270,6 +272,12 @@ pub enum Act {
         /// The node that is to lead.
         to: NodeId,
     },
+    /// Takes a node whose data is gone back as the life that it asks as. It is answered when it is admitted as a learner; it is promoted when
+    /// it has what the others have.
+    Readmit {
+        /// The node.
+        node: NodeId,
+    },
 }
 
 impl Act {
@@ -285,7 +293,7 @@ impl Act {
             | Self::ChangeGroup { topic, .. }
             | Self::DeleteTopic { name: topic }
             | Self::Letters(LettersAct { topic, .. }) => Some(topic),
-            Self::ChangeDefaults { .. } | Self::HandOver { .. } => None,
+            Self::ChangeDefaults { .. } | Self::HandOver { .. } | Self::Readmit { .. } => None,
         }
     }
 }

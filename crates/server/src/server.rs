@@ -28,7 +28,7 @@ use crate::journal_thread::JournalWriter;
 use crate::listener::{ClientDoor, ClientListener};
 use crate::metrics::Metrics;
 use crate::open_files::{Places, TooFewFiles, places};
-use crate::peers::{AssemblyError, Entry};
+use crate::peers::{AssemblyError, Entry, WaitingRoom, Why};
 use crate::recover::{Recovered, RecoverySummary, messages, recover};
 use crate::relay::{Doors, OperatorDoor, at_leader};
 use crate::shard_loop::{Channels, ShardLoop};
@@ -160,7 +160,7 @@ impl Server {
         let (courier, round) = courier();
         let runtime = runtime(round).map_err(StartError::Thread)?;
         // First whose folder it is, so that nothing of another node's is touched. Only a new one is written to by that.
-        let (identity, entry) = identity(&config, &*disk, &runtime)?;
+        let (identity, entry) = identity(&config, &*disk, &runtime, acceptor.clone())?;
         let room = room(&config, &disk, &events)?;
         let Recovered { drive, begun } = recover(&config, &identity, &disk, &room)?;
         let RecoveredNode { node, journal, segments, unwritten, is_new, found: Found { torn, .. }, .. } = drive;
@@ -396,14 +396,22 @@ fn watch_disk(room: Arc<Room>) -> io::Result<(std_mpsc::Sender<()>, JoinHandle<(
 }
 
 /// Whose data the folder has, and of several nodes the way to the others.
-fn identity(config: &Config, disk: &dyn Disk, runtime: &Runtime) -> Result<(Identity, Option<Entry>), StartError> {
+fn identity(
+    config: &Config,
+    disk: &dyn Disk,
+    runtime: &Runtime,
+    acceptor: Option<Acceptor>,
+) -> Result<(Identity, Option<Entry>), StartError> {
     let Some(cluster) = &config.cluster else {
         let identity = drive::claim(disk, &config.data_dir, config.node_id, new_cluster);
         return Ok((identity.map_err(StartError::ForeignData)?, None));
     };
     let mut entry = Entry::begin(runtime, config.node_id, cluster, &config.data_dir)?;
-    let identity = runtime.block_on(entry.identity(disk, &config.data_dir)).map_err(StartError::Assembly)?;
-    Ok((identity, Some(entry)))
+    let why = Why::default();
+    let room = WaitingRoom::open(runtime, config.listen_admin, acceptor, why.clone())?;
+    let identity = runtime.block_on(entry.identity(disk, &config.data_dir, &why));
+    room.close(runtime);
+    Ok((identity.map_err(StartError::Assembly)?, Some(entry)))
 }
 
 /// The id of a cluster that begins here.

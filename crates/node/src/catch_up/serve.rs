@@ -78,7 +78,8 @@ impl Node {
         let applied = self.replica.applied_log_index();
         let reaches = self.catch_up.serving.lost.values().map(|(reach, _)| *reach);
         let reach = reaches.filter(|reach| *reach <= applied).max().unwrap_or(0);
-        let base = self.replica.base_log_index().max(reach);
+        // One that does not know of the last change of members could not take whoever came by it for a member.
+        let base = self.replica.base_log_index().max(reach).max(self.replica.changed_at());
         if let Some(offered) = self.catch_up.serving.offered.filter(|offered| offered.log_index >= base) {
             return Some(offered);
         }
@@ -105,7 +106,7 @@ impl Node {
 
     /// A node says that it has lost everything: it is told how far the log reaches, and gets a checkpoint that holds all of that.
     pub(super) fn serve_all(&mut self, now: Now, from: u64) {
-        if !self.leads || !self.config.peers.iter().any(|peer| peer.raft_id() == from) {
+        if !self.leads || self.replica.members().role(from).is_none() {
             return;
         }
         let reached = (self.replica.last_log_index(), now.monotonic);

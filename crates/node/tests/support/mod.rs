@@ -16,8 +16,8 @@ use mortarmq_node::{
 use mortarmq_shard::record::NewRecord;
 use mortarmq_shard::{PublishRun, PublishRunBuilder, SettleItem, SettleKind, StartPolicy, Times};
 use mortarmq_storage::{
-    Covered, Disk, Identity, Journal, JournalBatch, JournalOptions, MemoryDisk, RecoverStop, SegmentOptions,
-    SegmentReader, SegmentWriter, has_data, load_checkpoint,
+    Covered, Disk, Identity, IdentityState, Journal, JournalBatch, JournalOptions, MemoryDisk, RecoverStop,
+    SegmentOptions, SegmentReader, SegmentWriter, has_data, load_checkpoint,
 };
 use mortarmq_types::{
     ConnectionId, DeliveryId, MemberId, MonotonicTime, NodeId, Partition, ProducerId, ProducerSeq, Seq, ShardId,
@@ -325,6 +325,7 @@ impl Rig {
                 | Output::SendForward { .. }
                 | Output::SendCatchUp { .. }
                 | Output::CatchUp { .. }
+                | Output::Members { .. }
                 | Output::Role { .. } => {}
             }
             self.check();
@@ -677,7 +678,7 @@ fn claim(disk: &MemoryDisk, data_dir: &Path) -> Result<(), Crashed> {
     }
     assert!(!has_data(disk, data_dir).map_err(crashed)?, "rule 4: data without an identity");
     let (node_id, incarnation) = (NodeId::ZERO, Identity::FIRST_INCARNATION);
-    Identity { cluster_id: [9; 16], node_id, incarnation, peers: vec![node_id], is_promise: false }
+    Identity { cluster_id: [9; 16], node_id, incarnation, peers: vec![node_id], state: IdentityState::Made }
         .write(disk, data_dir)
         .map_err(crashed)
 }

@@ -6,8 +6,8 @@
 //! What is lost with a link is said again by whoever needs it.
 //!
 //! Reading order: `entry.rs` (a node's way into its cluster), `handshake.rs` (who connects to whom, and with which keys), `mortarmq_transport::sealed` (frames), `outgoing.rs` and `incoming.rs` (the
-//! links), `assembly.rs` (how the nodes of a new cluster find each other), `card.rs` and `known.rs` (what nodes say of themselves, for
-//! their operators).
+//! links), `assembly.rs` (how the nodes of a new cluster find each other), `lives.rs` (whose data counts), `card.rs` and `known.rs` (what nodes say of themselves, for
+//! their operators), `waiting_room.rs` (what operators are told before a node begins).
 
 mod assembly;
 mod card;
@@ -15,11 +15,14 @@ mod entry;
 mod handshake;
 mod incoming;
 mod known;
+mod lives;
 mod messages;
 mod outgoing;
+mod waiting_room;
 
 pub use assembly::AssemblyError;
 pub(crate) use entry::{Entry, Promise};
 pub(crate) use handshake::{Lane, OwnSide, Secret};
 pub(crate) use known::Known;
 pub(crate) use outgoing::{Dial, DialError, PeerLinks, connect};
+pub(crate) use waiting_room::{WaitingRoom, Why};

@@ -171,6 +171,7 @@ impl World {
                     process.segment_jobs.push_back(SegmentJob::Checkpoint { meta, image, holds });
                     self.poke_segments(node);
                 }
+                Output::Members { membership, .. } => process.journal.set_membership(membership),
                 Output::ReleaseJournal { log_index, keep_bytes, frees_spares } => {
                     process.journal_jobs.push_back(JournalJob::Release { log_index, keep_bytes, frees_spares });
                     self.poke_journal(node);
