@@ -204,6 +204,22 @@ pub enum Query {
     Members,
 }
 
+impl Query {
+    /// The name of the topic that is asked about, if it is one.
+    #[must_use]
+    pub fn topic(&self) -> Option<&str> {
+        match self {
+            Self::Stats { topic: name } | Self::Balance { topic: name } => name.as_deref(),
+            Self::Topic { name }
+            | Self::Groups { topic: name }
+            | Self::Peek { topic: name, .. }
+            | Self::DeadLetters { topic: name, .. }
+            | Self::Trace { topic: name, .. } => Some(name),
+            Self::Topics | Self::Leader | Self::Members | Self::Defaults => None,
+        }
+    }
+}
+
 /// A change that an operator asks for. It is answered when it is applied.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Act {

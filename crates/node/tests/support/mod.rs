@@ -14,10 +14,10 @@ use mortarmq_node::{
     ReadResult, Reply, Request, SegmentWork, Subscribe,
 };
 use mortarmq_shard::record::NewRecord;
-use mortarmq_shard::{PublishRun, PublishRunBuilder, SettleItem, SettleKind, StartPolicy, Times};
+use mortarmq_shard::{Image, PublishRun, PublishRunBuilder, SettleItem, SettleKind, StartPolicy, Times};
 use mortarmq_storage::{
-    Covered, Disk, Identity, IdentityState, Journal, JournalBatch, JournalOptions, MemoryDisk, RecoverStop,
-    SegmentOptions, SegmentReader, SegmentWriter, has_data, load_checkpoint,
+    CheckpointMeta, Covered, Disk, Identity, IdentityState, Journal, JournalBatch, JournalOptions, MemoryDisk,
+    RecoverStop, SegmentOptions, SegmentReader, SegmentWriter, has_data, load_checkpoint,
 };
 use mortarmq_types::{
     ConnectionId, DeliveryId, MemberId, MonotonicTime, NodeId, Partition, ProducerId, ProducerSeq, Seq, ShardId,
@@ -302,15 +302,7 @@ impl Rig {
                     self.put_off += 1;
                     self.node.handle_checkpoint_put_off(self.now, meta.log_index);
                 }
-                Output::Checkpoint { meta, image, .. } => {
-                    let mut bytes = BytesMut::new();
-                    image.encode(&mut bytes);
-                    let begun = self.disk.operations();
-                    let written = self.segments.checkpoint(&meta, &bytes).map_err(crashed)?;
-                    self.note(begun, Doing::Checkpoint);
-                    self.checkpoints += 1;
-                    self.node.handle_checkpoint_written(self.now, meta.log_index, written.bytes);
-                }
+                Output::Checkpoint { meta, image, .. } => self.write_checkpoint(&meta, &image)?,
                 Output::ReleaseJournal { log_index, keep_bytes, frees_spares } => {
                     self.releases.push((log_index, keep_bytes, frees_spares));
                     let begun = self.disk.operations();
@@ -330,6 +322,17 @@ impl Rig {
             }
             self.check();
         }
+        Ok(())
+    }
+
+    fn write_checkpoint(&mut self, meta: &CheckpointMeta, image: &Image) -> Result<(), Crashed> {
+        let mut bytes = BytesMut::new();
+        image.encode(&mut bytes);
+        let begun = self.disk.operations();
+        let written = self.segments.checkpoint(meta, &bytes).map_err(crashed)?;
+        self.note(begun, Doing::Checkpoint);
+        self.checkpoints += 1;
+        self.node.handle_checkpoint_written(self.now, meta.log_index, written.bytes);
         Ok(())
     }
 
