@@ -78,6 +78,7 @@ impl Node {
         if is_behind && message.has_entries() {
             return;
         }
+        self.hear_of_its_log(message.from());
         let epoch = message.epoch();
         // Whoever drops what the leader says is no witness that others could settle.
         if self.replica.handle_message(message) && !is_behind {

@@ -116,6 +116,11 @@ impl Node {
         self.say(from, Snapshot::default(), CatchUpWord::Reaches { log_index });
     }
 
+    /// A node says something of its log, as one that has lost everything does not: should that happen to it again, the log reaches further.
+    pub(crate) fn hear_of_its_log(&mut self, from: u64) {
+        self.catch_up.serving.lost.remove(&from);
+    }
+
     /// A follower asks for bytes of a file.
     pub(super) fn serve(&mut self, now: Now, to: u64, snapshot: Snapshot, (file, offset, bytes): (String, u64, u32)) {
         if !self.leads {

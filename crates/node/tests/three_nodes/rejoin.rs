@@ -140,6 +140,31 @@ fn p1_a_node_that_is_brought_up_at_once_under_the_same_leader_is_heard_by_it_aga
 }
 
 #[test]
+fn p1_a_node_that_is_brought_up_twice_in_a_row_has_all_that_it_confirmed_in_between() {
+    // Its leader still remembers how far its log reached when it heard of the first time, and holds a checkpoint of then.
+    let mut world = World::new(43, SHORT);
+    let topic = world.declare("orders", 2);
+    world.add_producer(topic, 1, 60_000);
+    world.add_consumer(topic);
+    world.run_for(1500);
+    let leader = world.leader().expect("all is well");
+    let node = (leader + 1) % 3;
+    for _ in 0..3 {
+        let had = world.node(node).expect("it runs").position().commit_index;
+        world.kill(node);
+        rot(&world, node, "journal");
+        world.start(node);
+        assert!(is_rejoining(&world, node));
+        assert!(world.run_until(10_000, |world| !is_rejoining(world, node)));
+        let has = world.node(node).expect("it runs").position().commit_index;
+        assert!(has >= had, "from here on it votes, with {has} where it had {had}");
+        world.run_for(400);
+        assert_eq!(world.leader(), Some(leader));
+    }
+    world.end();
+}
+
+#[test]
 fn p1_a_node_that_has_not_everything_yet_elects_nobody() {
     let (mut world, leader, node) = loaded(37, SHORT);
     let third = 3 - leader - node;
