@@ -191,6 +191,24 @@ fn rule_4_a_wiped_node_is_readmitted_under_load_and_then_any_other_may_go() {
 }
 
 #[test]
+fn p12_a_checkpoint_of_before_its_admission_is_of_no_use_to_a_node_and_a_quiet_leader_makes_a_newer_one() {
+    let (mut world, leader, node) = loaded(102, BY_FILES);
+    world.run_for(1000);
+    world.wind_down();
+    world.run_for(3000);
+    let now = world.now(leader);
+    world.node_mut(leader).expect("it leads").handle_checkpoint_wanted(now);
+    world.dispatch(leader);
+    world.run_for(200);
+    world.wipe(node);
+    world.start(node);
+    world.readmit(node);
+    world.wait_for_voters();
+    assert!(world.node(node).expect("it runs").installed_snapshots() > 0, "by files");
+    world.end();
+}
+
+#[test]
 fn p1_what_a_learner_acknowledges_counts_only_once_it_is_promoted() {
     let (mut world, leader, node) = loaded(93, OPTIONS);
     let third = 3 - leader - node;
