@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use mortarmq_types::NodeId;
+use mortarmq_types::{Mutant, NodeId};
 
 /// What the folder of a node holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -129,6 +129,7 @@ fn beside_members(own: Standing, life: u32, others: &[NodeId], heard: &BTreeMap<
         Standing::Promised(cluster) | Standing::Member(cluster) => Step::Begin(cluster),
         Standing::Asks(_) if latest == life => Step::Admitted,
         Standing::Asks(cluster) if latest > life => Step::Ask { cluster, above: latest },
+        Standing::Empty if Mutant::WipedNodeVotes.is_on() => Step::Promise(Some(cluster)),
         Standing::Empty if latest > 0 => Step::Ask { cluster, above: latest },
         // Nobody has said yet which life is the last.
         Standing::Empty | Standing::Asks(_) => Step::Outside(other),
