@@ -41,7 +41,8 @@ pub fn router<H: NodeHandle>(handle: H) -> Router {
         .route("/v1/broker", get(routes::broker::answer::<H>))
         .route("/v1/cluster/leader", get(routes::leader::answer::<H>))
         .route("/v1/cluster/leader/transfer", post(routes::hand_over::answer::<H>))
-        .route("/v1/cluster/members", get(routes::members::answer::<H>));
+        .route("/v1/cluster/members", get(routes::members::answer::<H>))
+        .route("/v1/cluster/members/{id}/readmit", post(routes::readmit::answer::<H>));
     routes::absent::add(router)
         .fallback(intake::unknown_path)
         .method_not_allowed_fallback(intake::wrong_method)

@@ -130,7 +130,8 @@ fn broker_leader_members_and_health_have_the_documented_json() {
     let server = Server::of(FakeNode::new());
     let member = concat!(
         r#"{"id":0,"addr":"broker:7190","status":"alive","draining":false,"owned_partitions":6,"#,
-        r#""outbound_moves":0,"voter":true,"leader":true,"heartbeat_age_seconds":0"#,
+        r#""outbound_moves":0,"voter":true,"leader":true,"heartbeat_age_seconds":0,"#,
+        r#""incarnation":1,"role":"voter","state":"leading","lag_entries":0,"lag_bytes":0"#,
     );
     let broker = r#"{"node_id":0,"uptime_s":61,"connections":2,"version":"0.1.0","quorum_state":0,"role":"leader","leader_id":0}"#;
     let detail = r#","status_error":"node_status is not in this version""#;
@@ -193,6 +194,27 @@ fn a_hand_over_is_answered_with_who_leads_and_its_body_names_one_node() {
     assert_eq!(acted.lock().expect("as above").take(), Some(Act::HandOver { to: NodeId::new(2) }));
     for body in [&b"{}"[..], br#"{"to":-1}"#, br#"{"to":65536}"#, br#"{"to":1,"now":true}"#, br#"{"to":"1"}"#] {
         let answer = server.send("POST", "/v1/cluster/leader/transfer", JSON, body);
+        assert_eq!(answer.status, 400, "{answer:?}");
+    }
+    assert_eq!(*acted.lock().expect("as above"), None, "nothing was asked for");
+}
+
+#[test]
+fn a_readmission_names_one_node_and_is_answered_with_the_members() {
+    let node = FakeNode::new();
+    let acted = node.acted.clone();
+    let server = Server::of(node);
+    for body in [&b"{}"[..], b""] {
+        let answer = server.send("POST", "/v1/cluster/members/2/readmit", JSON, body);
+        let expected = concat!(
+            r#"{"commit_index":8124,"epoch":3,"members":[{"id":2,"incarnation":77,"role":"learner","leads":false,"#,
+            r#""reached":false}],"asking":[]}"#,
+        );
+        assert_eq!((answer.status, answer.line()), (200, expected));
+        assert_eq!(acted.lock().expect("as above").take(), Some(Act::Readmit { node: NodeId::new(2) }));
+    }
+    for (id, body) in [("two", &b"{}"[..]), ("65536", b"{}"), ("-1", b"{}"), ("2", br#"{"now":true}"#)] {
+        let answer = server.send("POST", &format!("/v1/cluster/members/{id}/readmit"), JSON, body);
         assert_eq!(answer.status, 400, "{answer:?}");
     }
     assert_eq!(*acted.lock().expect("as above"), None, "nothing was asked for");
@@ -341,7 +363,7 @@ fn a_documented_route_of_a_later_version_names_itself() {
     let routes = [
         ("POST", "/v1/topics", "/v1/topics"),
         ("POST", "/v1/topics/orders/produce", "/v1/topics/{topic}/produce"),
-        ("POST", "/v1/cluster/members/2/readmit", "/v1/cluster/members/{id}/readmit"),
+        ("POST", "/v1/cluster/members/2/forget", "/v1/cluster/members/{id}/forget"),
     ];
     for (method, target, path) in routes {
         let body: &[u8] = if method == "POST" { b"{\"name\":\"orders\"}" } else { b"" };

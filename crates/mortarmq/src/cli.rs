@@ -2,8 +2,8 @@
 
 use crate::commands::{
     balance, bench, bench_floor, broker, check, completion, config, context, defaults, demo, dlq, doctor, explain,
-    groups, hash_password, hash_token, history, init, leader, peek, publish, serve, sim, soak, subscribe, topics,
-    trace, verify, version,
+    groups, hash_password, hash_token, history, init, leader, members, peek, publish, serve, sim, soak, subscribe,
+    topics, trace, verify, version,
 };
 use crate::errors::Failure;
 
@@ -42,6 +42,8 @@ enum Command {
     Broker(broker::Command),
     #[command(subcommand)]
     Leader(leader::Command),
+    #[command(subcommand)]
+    Members(members::Command),
     Doctor(doctor::Args),
     Verify(verify::Args),
     #[command(subcommand)]
@@ -83,6 +85,7 @@ impl Cli {
             Command::Defaults(command) => defaults::run(&command),
             Command::Broker(command) => broker::run(&command),
             Command::Leader(command) => leader::run(&command),
+            Command::Members(command) => members::run(&command),
             Command::Doctor(args) => doctor::run(&args),
             Command::Verify(args) => verify::run(&args),
             Command::History(command) => history::run(&command),

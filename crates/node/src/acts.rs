@@ -25,6 +25,9 @@ impl Node {
         if let Act::HandOver { to } = act {
             return self.begin_hand_over(now, query, to);
         }
+        if let Act::Readmit { node } = act {
+            return self.begin_readmission(now, query, node);
+        }
         match self.refusal_to_serve() {
             None => self.queries.ask(Asked::Act { query, act }),
             Some(failure) => self.reply(query, Err(failure)),
@@ -75,7 +78,7 @@ impl Node {
             | Act::ChangeGroup { .. }
             | Act::DeleteTopic { .. }
             | Act::ChangeDefaults { .. } => unreachable!("proposed as a change, see the caller"),
-            Act::HandOver { .. } => unreachable!("it is no command, see `handle_act`"),
+            Act::HandOver { .. } | Act::Readmit { .. } => unreachable!("it is no command, see `handle_act`"),
             Act::DeleteGroup { group, .. } => Ok(vec![Command::DeleteGroup { path: path(group)? }]),
         }
     }

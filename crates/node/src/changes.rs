@@ -49,7 +49,8 @@ impl Node {
             | Act::SeekTime { .. }
             | Act::DeleteGroup { .. }
             | Act::Letters(_)
-            | Act::HandOver { .. } => return false,
+            | Act::HandOver { .. }
+            | Act::Readmit { .. } => return false,
         };
         match prepared {
             Ok((command, change)) => {

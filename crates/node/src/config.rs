@@ -2,8 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use bytes::Bytes;
-use mortarmq_replica::{Limits, ReplicaConfig};
+use mortarmq_replica::{Limits, Membership, ReplicaConfig};
 use mortarmq_shard::{DefaultKey, Defaults};
 use mortarmq_types::{MonotonicTime, NodeId, ShardId, WallTime};
 
@@ -14,7 +13,8 @@ pub struct NodeConfig {
     pub node_id: NodeId,
     /// Which life of this node's data this is, from 1: a node whose data was lost comes back with another.
     pub data_incarnation: u32,
-    /// All voters in the order of the configuration, this node among them; none is a node that is alone.
+    /// All nodes in the order of the configuration, this node among them, each with the first life of its data; none is a node that is
+    /// alone.
     pub peers: Vec<Peer>,
     /// The shard it hosts.
     pub shard: ShardId,
@@ -90,12 +90,28 @@ impl NodeConfig {
         }
     }
 
-    /// The voters' Raft ids, big-endian and rising: what opens each journal file and stands in each checkpoint. In which
-    /// order they are configured is no part of it.
-    pub(crate) fn membership(&self) -> Bytes {
-        let mut ids = self.voters();
-        ids.sort_unstable();
-        ids.iter().flat_map(|id| id.to_be_bytes()).collect()
+    /// The members that the log begins with: all peers, each with the first life of its data. A node with a later life of its own learns
+    /// from the start: the log tells it when it was admitted, and when it was promoted. In which order the peers are configured is no
+    /// part of it.
+    pub(crate) fn first_members(&self) -> Membership {
+        let own = self.raft_id();
+        let (voters, learns): (Vec<u64>, Vec<u64>) = if self.peers.is_empty() {
+            (vec![own], Vec::new())
+        } else if self.peers.iter().any(|peer| peer.raft_id() == own) {
+            (self.peers.iter().map(|peer| peer.raft_id()).collect(), Vec::new())
+        } else {
+            let others = self.peers.iter().filter(|peer| peer.node_id != self.node_id);
+            (others.map(|peer| peer.raft_id()).collect(), vec![own])
+        };
+        Membership::new(voters, learns)
+    }
+
+    /// Whether these can be the members of this node's group: it is one of them, with the data that it has, and the others are its peers.
+    pub(crate) fn is_among(&self, members: &Membership) -> bool {
+        let peers: BTreeSet<NodeId> = self.first_members().ids().map(node_of).collect();
+        let named = members.ids().map(|id| u16::try_from(id >> 32).map(NodeId::new));
+        let named: Result<BTreeSet<NodeId>, _> = named.collect();
+        members.role(self.raft_id()).is_some() && named == Ok(peers)
     }
 
     /// What the replica is told of this node and the others.
@@ -110,10 +126,12 @@ impl NodeConfig {
         if self.peers.len() > PEERS_MAX {
             return Err(PeersError::TooMany { count: self.peers.len() });
         }
-        let (id, voters) = (self.raft_id(), self.voters());
-        let place = voters.iter().position(|voter| *voter == id).ok_or(PeersError::NotAmong { node: self.node_id })?;
+        let is_own = |peer: &Peer| peer.node_id == self.node_id && peer.data_incarnation <= self.data_incarnation;
+        let place = if self.peers.is_empty() { Some(0) } else { self.peers.iter().position(is_own) };
+        let place = place.ok_or(PeersError::NotAmong { node: self.node_id })?;
+        let (members, places) = (self.first_members(), self.peers.len().max(1));
         let limits = Limits { keep_bytes: self.peer_lag_bytes, ..Limits::default() };
-        Ok(ReplicaConfig { limits, ..ReplicaConfig::new(id, voters, place) })
+        Ok(ReplicaConfig { limits, members, places, ..ReplicaConfig::new(self.raft_id(), Vec::new(), place) })
     }
 
     /// How much journal is kept behind a checkpoint: without any, a peer that was away for long could be brought up by
@@ -131,20 +149,13 @@ impl NodeConfig {
         self.peers.len() > 1
     }
 
-    fn voters(&self) -> Vec<u64> {
-        if self.peers.is_empty() {
-            return vec![self.raft_id()];
-        }
-        self.peers.iter().map(|peer| peer.raft_id()).collect()
-    }
-
     /// The Raft id of this node.
     pub(crate) fn raft_id(&self) -> u64 {
         Peer { node_id: self.node_id, data_incarnation: self.data_incarnation }.raft_id()
     }
 }
 
-/// A voter of the shard.
+/// A node of the shard, with a life of its data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Peer {
     /// The node.
@@ -159,6 +170,11 @@ impl Peer {
     pub(crate) fn raft_id(self) -> u64 {
         (u64::from(self.node_id.get()) << 32) | u64::from(self.data_incarnation)
     }
+}
+
+/// The node and the life of a Raft id.
+pub(crate) fn peer_of(raft_id: u64) -> Peer {
+    Peer { node_id: node_of(raft_id), data_incarnation: raft_id as u32 }
 }
 
 /// The node of a Raft id.
@@ -205,7 +221,7 @@ pub struct Now {
 
 #[cfg(test)]
 mod tests {
-    use super::{NodeConfig, Peer, PeersError, node_of};
+    use super::{Membership, NodeConfig, Peer, PeersError, node_of};
     use mortarmq_types::NodeId;
 
     fn of_three(node: u16, order: [u16; 3]) -> NodeConfig {
@@ -216,13 +232,30 @@ mod tests {
     #[test]
     fn the_order_of_the_peers_is_the_place_and_no_part_of_the_membership() {
         let (first, second) = (of_three(2, [0, 1, 2]), of_three(2, [2, 0, 1]));
-        assert_eq!(first.membership(), second.membership());
+        assert_eq!(first.first_members(), second.first_members());
         let places = [&first, &second].map(|config| config.replica().expect("sound").place);
         assert_eq!(places, [2, 0]);
-        let nodes: Vec<u16> = second.replica().expect("sound").voters.iter().map(|id| node_of(*id).get()).collect();
-        assert_eq!(nodes, [2, 0, 1]);
+        let nodes: Vec<u16> = second.first_members().ids().map(|id| node_of(id).get()).collect();
+        assert_eq!(nodes, [0, 1, 2]);
         let alone = NodeConfig::new(NodeId::new(2), [1; 16], 1);
-        assert_eq!(&alone.membership()[..], ((2_u64 << 32) | 1).to_be_bytes());
+        assert_eq!(&alone.first_members().encode()[..], ((2_u64 << 32) | 1).to_be_bytes());
+    }
+
+    #[test]
+    fn rule_4_a_node_with_a_later_life_of_its_data_learns_from_the_start() {
+        let mut later = of_three(2, [0, 1, 2]);
+        later.data_incarnation = 77;
+        let members = later.replica().expect("sound").members;
+        let id = |node: u64, life: u64| (node << 32) | life;
+        assert_eq!(members, Membership::new(vec![id(0, 1), id(1, 1)], vec![id(2, 77)]));
+        assert!(later.is_among(&members) && !of_three(2, [0, 1, 2]).is_among(&members), "another life of it");
+        let others = Membership::new(vec![id(0, 1), id(3, 1), id(2, 77)], vec![]);
+        let fewer = Membership::new(vec![id(0, 1), id(2, 77)], vec![]);
+        assert!(!later.is_among(&others) && !later.is_among(&fewer));
+        assert!(
+            later.is_among(&Membership::new(vec![id(0, 9), id(1, 1), id(2, 77)], vec![])),
+            "whatever lives the others have"
+        );
     }
 
     #[test]
@@ -238,9 +271,9 @@ mod tests {
         let refused = |config: NodeConfig| config.replica().expect_err("refused");
         assert_eq!(refused(of_three(2, [0, 1, 1])), PeersError::Twice);
         assert_eq!(refused(of_three(3, [0, 1, 2])), PeersError::NotAmong { node: NodeId::new(3) });
-        let mut other_data = of_three(2, [0, 1, 2]);
-        other_data.data_incarnation = 2;
-        assert_eq!(refused(other_data), PeersError::NotAmong { node: NodeId::new(2) });
+        let mut earlier_data = of_three(2, [0, 1, 2]);
+        earlier_data.data_incarnation = 0;
+        assert_eq!(refused(earlier_data), PeersError::NotAmong { node: NodeId::new(2) });
         let peers = (0..10).map(|node| Peer { node_id: NodeId::new(node), data_incarnation: 1 }).collect();
         assert_eq!(refused(NodeConfig { peers, ..of_three(2, [0, 1, 2]) }), PeersError::TooMany { count: 10 });
     }

@@ -126,9 +126,8 @@ impl Node {
 
     /// Asks another node to lead, now.
     pub(crate) fn hand_over_now(&mut self, to: Option<NodeId>) -> Result<NodeId, HandOverError> {
-        let peer = |node: NodeId| self.config.peers.iter().find(|peer| peer.node_id == node);
-        // A node that is no peer is none that anything can be handed to.
-        let to = to.map(|node| peer(node).map_or(0, |peer| peer.raft_id()));
+        // A node that is no member is none that anything can be handed to.
+        let to = to.map(|node| self.replica.members().life_of(node.get().into()).unwrap_or(0));
         self.replica.hand_over(to).map(crate::config::node_of)
     }
 
@@ -206,6 +205,9 @@ impl Node {
 /// Why a follower could not take the office now.
 fn why_not(view: &PeerView) -> Option<String> {
     let node = view.node_id;
+    if view.learns {
+        return Some(format!("node {node} is being readmitted and cannot lead before"));
+    }
     match view.state {
         PeerState::Current => None,
         PeerState::Silent => Some(match view.silent_ms {
@@ -244,6 +246,7 @@ mod tests {
     fn a_node_that_cannot_lead_is_told_with_its_reason() {
         let view = |state, silent_ms| PeerView {
             node_id: NodeId::new(2),
+            learns: false,
             state,
             lag_bytes: Some(65 << 20),
             lag_entries: 7,

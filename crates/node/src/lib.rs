@@ -12,7 +12,7 @@
 //! 4. [`Output`]s go out: journal writes, segment work, reads, answers, deliveries.
 //!
 //! Reading order: `node.rs` (the order of things), `admit.rs` (what a request becomes), `commit.rs` (what an applied batch
-//! sets off), `office.rs` (what begins and ends with the leadership), `peers.rs` (how this node stands with the others), `catch_up` (a follower that the log does not bring up), `repair.rs` (bytes that have rotted here), `rejoin.rs` (a node whose journal has), `forward` (what another node answers), `resume.rs` (how a member goes on elsewhere), `duties` (what the leader proposes by itself), `request.rs`, `reply.rs` and `output.rs`.
+//! sets off), `office.rs` (what begins and ends with the leadership), `peers.rs` (how this node stands with the others), `catch_up` (a follower that the log does not bring up), `repair.rs` (bytes that have rotted here), `rejoin.rs` (a node whose journal has), `readmission.rs` (a node whose data is gone), `forward` (what another node answers), `resume.rs` (how a member goes on elsewhere), `duties` (what the leader proposes by itself), `request.rs`, `reply.rs` and `output.rs`.
 
 mod acts;
 mod admit;
@@ -43,6 +43,7 @@ mod peers;
 mod pulls;
 mod queries;
 mod read_ahead;
+mod readmission;
 mod recent;
 mod recovery;
 mod redrives;

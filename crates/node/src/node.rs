@@ -7,7 +7,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use mortarmq_replica::Replica;
+use mortarmq_replica::{EntryKind, Replica};
 use mortarmq_shard::Shard;
 use mortarmq_types::{ClusterTime, ConnectionId, Epoch, MonotonicTime, Mutant, PathId, Position};
 
@@ -30,6 +30,7 @@ use crate::output::{Output, ReadJob, ReadResult};
 use crate::pulls::Pulls;
 use crate::queries::Queries;
 use crate::read_ahead::ReadAhead;
+use crate::readmission::Readmissions;
 use crate::recent::Recent;
 use crate::redrives::Redrives;
 use crate::repair::Repairs;
@@ -60,6 +61,7 @@ pub struct Node {
     pub(crate) queries: Queries,
     pub(crate) redrives: Redrives,
     pub(crate) hand_overs: HandOvers,
+    pub(crate) readmissions: Readmissions,
     /// What this node forwards, and what it answers for others.
     pub(crate) asks: Asks,
     pub(crate) streams: Streams,
@@ -170,6 +172,7 @@ impl Node {
             queries: Queries::default(),
             redrives: Redrives::default(),
             hand_overs: HandOvers::default(),
+            readmissions: Readmissions::default(),
             asks: Asks::default(),
             streams: Streams::default(),
             open: OpenBatch::default(),
@@ -367,7 +370,7 @@ impl Node {
             if let Some(output) = self.poll_forward() {
                 return Some(output);
             }
-            if self.poll_giving(now) {
+            if self.poll_giving(now) || self.poll_change(now) {
                 continue;
             }
             // What the leader looks for may be a read and no command.
@@ -424,9 +427,13 @@ impl Node {
             Asked::Committed { entries } => {
                 for entry in entries {
                     let (log_index, term, bytes) = (entry.log_index, entry.term, journal_bytes(&entry));
+                    let changes_members = entry.kind == EntryKind::ConfChange;
                     self.clock.committed(log_index);
                     self.handle_committed(now, entry);
                     self.replica.handle_applied(log_index);
+                    if changes_members {
+                        self.members_changed(log_index, term);
+                    }
                     self.count_applied(log_index, term, bytes);
                 }
             }
@@ -442,7 +449,7 @@ impl Node {
     }
 
     /// Whether a batch would enter the log now. The journal's completion, a peer's word and the tick are inputs of their own.
-    fn can_propose(&self) -> bool {
+    pub(crate) fn can_propose(&self) -> bool {
         let is_idle = self.leads && self.journal_writes == 0;
         // With all that the duties may add: what they have taken up is gone from where it waited, whatever the log says.
         let most = self.open.len().max(BATCH_MAX_BYTES) + DUTIES_BYTES;

@@ -62,6 +62,7 @@ impl Node {
     /// members of this node's connections resume, here or elsewhere, as those of a connection that broke do.
     fn end_office(&mut self, now: Now) {
         self.end_giving(now);
+        self.end_readmissions();
         // Whatever else is proposed came later.
         let undeclared_ms = self.proposed.front().map_or(0, |batch| batch.gap_ms);
         self.clock.end_office(self.last_heard(), undeclared_ms);

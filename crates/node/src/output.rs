@@ -1,5 +1,6 @@
 //! What a node asks of its driver. Outputs are carried out in order, except that reads may take their time.
 
+use bytes::Bytes;
 use mortarmq_replica::{CatchUpMessage, PeerMessage};
 use mortarmq_shard::Image;
 use mortarmq_shard::record::Record;
@@ -10,6 +11,7 @@ use mortarmq_types::{
 };
 
 use crate::catch_up::CatchUpWork;
+use crate::config::Peer;
 use crate::copies::CopyWork;
 use crate::forward::message::ForwardMessage;
 use crate::reply::{Failure, QueryReply, Reply};
@@ -55,6 +57,14 @@ pub enum Output {
         keep_bytes: u64,
         /// Whether files that are kept to be used again go too, but for one: with it the next file needs no room.
         frees_spares: bool,
+    },
+    /// The members have changed, or are first told: files of the journal that are begun from now on say so, and whoever shows himself as an
+    /// earlier life of a node is not heard any more.
+    Members {
+        /// What stands at the head of journal files.
+        membership: Bytes,
+        /// Each member, with the life of its data.
+        members: Vec<Peer>,
     },
     /// Read, then call `handle_read` with the ticket.
     Read {

@@ -1,4 +1,4 @@
-//! The other voters: what they say, how this node stands with them, and handing the office over to one of them.
+//! The other members: what they say, how this node stands with them, and handing the office over to one of them.
 
 use mortarmq_replica::{Entry, Follower, HandOverError, PeerMessage};
 use mortarmq_shard::command::Batch;
@@ -29,6 +29,8 @@ pub enum PeerState {
 pub struct PeerView {
     /// The node.
     pub node_id: NodeId,
+    /// Whether it is being readmitted, and neither votes nor counts.
+    pub learns: bool,
     /// How it stands.
     pub state: PeerState,
     /// What it lacks of the log; `None` where that is more than is in memory for it.
@@ -138,6 +140,7 @@ impl Node {
             };
             PeerView {
                 node_id: node_of(follower.id),
+                learns: follower.learns,
                 state,
                 lag_bytes: follower.lag_bytes,
                 lag_entries: follower.lag_entries,

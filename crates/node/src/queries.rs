@@ -243,22 +243,12 @@ impl Node {
     fn look_up(&mut self, query: u64, question: &Query, freshness: Freshness) -> Option<Result<QueryAnswer, Failure>> {
         let leader = self.office.leader.map(NodeId::get);
         let state = self.shard.state();
-        let topic = match question {
-            Query::Stats { topic: Some(name) }
-            | Query::Balance { topic: Some(name) }
-            | Query::Topic { name }
-            | Query::Groups { topic: name }
-            | Query::Peek { topic: name, .. }
-            | Query::DeadLetters { topic: name, .. }
-            | Query::Trace { topic: name, .. } => match state.topic_by_name(name) {
+        let topic = match question.topic() {
+            Some(name) => match state.topic_by_name(name) {
                 Some((id, topic)) => Some((id, topic)),
                 None => return Some(Err(unknown_topic(name))),
             },
-            Query::Stats { topic: None }
-            | Query::Balance { topic: None }
-            | Query::Topics
-            | Query::Leader
-            | Query::Defaults => None,
+            None => None,
         };
         let answer = match question {
             Query::Stats { .. } => QueryAnswer::Stats(self.stats(topic, freshness)),
@@ -274,6 +264,7 @@ impl Node {
             }
             Query::Defaults => QueryAnswer::Defaults(defaults::view(state)),
             Query::Leader => QueryAnswer::Leader(self.leader_view()),
+            Query::Members => QueryAnswer::Members(self.cluster_view()),
             Query::Peek { partition, from, max, .. } => {
                 let (id, topic) = topic.expect("a topic that does not exist was refused above");
                 let name = topic.name.clone();

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use bytes::Bytes;
-use mortarmq_replica::{Entry, EntryKind, HardState, Recovery, Replica, ReplicaConfig};
+use mortarmq_replica::{Entry, EntryKind, HardState, Membership, Recovery, Replica, ReplicaConfig};
 use mortarmq_shard::command::Batch;
 use mortarmq_shard::{CommandError, Effect, ImageError, Shard};
 use mortarmq_storage::{CheckpointMeta, Clock, JournalBatch, JournalEntry, LoadedCheckpoint};
@@ -101,11 +101,13 @@ impl NodeRecovery {
     pub fn from_checkpoint(config: NodeConfig, meta: &CheckpointMeta, image: Bytes) -> Result<Self, NodeError> {
         mutants::leak_config(config.recent_bytes);
         let mut replica = config.replica().map_err(NodeError::Peers)?;
-        let mine = (config.shard, config.membership());
-        if (meta.shard, &meta.membership) != (mine.0, &mine.1) {
-            let (found, expected) = (named(meta.shard, &meta.membership), named(mine.0, &mine.1));
+        let members = Membership::decode(&meta.membership).filter(|members| config.is_among(members));
+        let Some(members) = members.filter(|_| meta.shard == config.shard) else {
+            let own = config.first_members().encode();
+            let (found, expected) = (named(meta.shard, &meta.membership), named(config.shard, &own));
             return Err(NodeError::Foreign { of: "checkpoint", found, expected });
-        }
+        };
+        replica.members = members;
         replica.applied = meta.log_index;
         replica.applied_epoch = Epoch::new(meta.term);
         let shard = Shard::from_image(image).map_err(NodeError::Image)?;
@@ -168,16 +170,23 @@ impl NodeRecovery {
         self.shard.state().defaults.as_ref().map(|defaults| defaults.segment_max_bytes)
     }
 
-    /// The membership that opens each journal file: the voters' Raft ids, big-endian and rising.
+    /// The membership that opens each journal file that is begun now: by the checkpoint, and by what was replayed.
     #[must_use]
     pub fn membership(&self) -> Bytes {
-        self.config.membership()
+        self.recovery.members().encode()
     }
 
-    /// The journal goes on with other voters than are configured.
-    pub(crate) fn foreign_journal(&self, membership: &Bytes) -> NodeError {
+    /// Looks at the members that stand at the head of the newest journal file. They may have changed since; other nodes than the configured
+    /// ones, or another life of this one, make it another's.
+    ///
+    /// # Errors
+    /// [`NodeError::Foreign`].
+    pub fn check_journal(&self, membership: &Bytes) -> Result<(), NodeError> {
+        if Membership::decode(membership).is_some_and(|members| self.config.is_among(&members)) {
+            return Ok(());
+        }
         let (found, expected) = (named(self.config.shard, membership), named(self.config.shard, &self.membership()));
-        NodeError::Foreign { of: "journal", found, expected }
+        Err(NodeError::Foreign { of: "journal", found, expected })
     }
 
     /// Takes one batch of the journal; the driver gives the work to the segment writer.
@@ -313,6 +322,9 @@ impl NodeRecovery {
         }
         let mut node = Node::new(self.config, self.shard, replica, clock, self.checkpoints);
         node.retention.has_freed = self.has_freed;
+        if node.config.has_peers() {
+            node.tell_members();
+        }
         Ok(node)
     }
 }

@@ -90,6 +90,7 @@ impl Node {
         self.queries.forget(query);
         self.redrives.runs.remove(&query);
         self.hand_overs.forget(query);
+        self.readmissions.forget(query);
     }
 
     /// Begins a run.

@@ -191,13 +191,13 @@ impl Node {
     fn next_to_ask(&self, stretch: Stretch) -> Option<u64> {
         let tried = &self.repairs.open.get(&stretch)?.tried;
         let (me, leader) = (self.replica.id(), self.replica.leader());
-        let others = self.config.peers.iter().map(|peer| peer.raft_id());
+        let others = self.replica.members().ids();
         leader.into_iter().chain(others).find(|peer| *peer != me && !tried.contains_key(peer))
     }
 
     /// Nobody could help: they are asked again after a while. What every one of them has damaged nobody can wait for.
     fn end_round(&mut self, now: Now, stretch: Stretch) {
-        let others = self.config.peers.len() - 1;
+        let others = self.replica.members().ids().count() - 1;
         let Some(repair) = self.repairs.open.get_mut(&stretch) else { return };
         let is_hopeless = repair.tried.values().filter(|lack| **lack == Lack::Damaged).count() >= others;
         if is_hopeless && std::mem::take(&mut repair.is_waited_for) {

@@ -5,8 +5,8 @@ use mortarmq_types::{MemberId, Position, TopicIncarnation};
 use mortarmq_wire::{ErrorCode, Outcome};
 
 use crate::views::{
-    BalanceView, DeadLettersView, DefaultsView, GroupView, GroupsView, LeaderView, LettersView, MetadataView,
-    MovedView, PeekView, StatsView, TopicView, TopicsView, TraceView,
+    BalanceView, ClusterView, DeadLettersView, DefaultsView, GroupView, GroupsView, LeaderView, LettersView,
+    MetadataView, MovedView, PeekView, StatsView, TopicView, TopicsView, TraceView,
 };
 
 /// The answer to one request.
@@ -129,6 +129,8 @@ pub enum QueryAnswer {
     Trace(TraceView),
     /// To [`crate::Query::Leader`] and [`crate::Act::HandOver`].
     Leader(LeaderView),
+    /// To [`crate::Query::Members`] and [`crate::Act::Readmit`].
+    Members(ClusterView),
     /// To every [`crate::Act`] that moves or ends a path.
     Moved(MovedView),
     /// To [`crate::Act::Letters`].

@@ -200,6 +200,24 @@ pub enum Query {
     Defaults,
     /// Who leads. Any node that knows answers: one that does not lead, from what it last heard.
     Leader,
+    /// The members of the cluster, and how they stand.
+    Members,
+}
+
+impl Query {
+    /// The name of the topic that is asked about, if it is one.
+    #[must_use]
+    pub fn topic(&self) -> Option<&str> {
+        match self {
+            Self::Stats { topic: name } | Self::Balance { topic: name } => name.as_deref(),
+            Self::Topic { name }
+            | Self::Groups { topic: name }
+            | Self::Peek { topic: name, .. }
+            | Self::DeadLetters { topic: name, .. }
+            | Self::Trace { topic: name, .. } => Some(name),
+            Self::Topics | Self::Leader | Self::Members | Self::Defaults => None,
+        }
+    }
 }
 
 /// A change that an operator asks for. It is answered when it is applied.
@@ -270,6 +288,12 @@ pub enum Act {
         /// The node that is to lead.
         to: NodeId,
     },
+    /// Takes a node whose data is gone back as the life that it asks as. It is answered when it is admitted as a learner; it is promoted when
+    /// it has what the others have.
+    Readmit {
+        /// The node.
+        node: NodeId,
+    },
 }
 
 impl Act {
@@ -285,7 +309,7 @@ impl Act {
             | Self::ChangeGroup { topic, .. }
             | Self::DeleteTopic { name: topic }
             | Self::Letters(LettersAct { topic, .. }) => Some(topic),
-            Self::ChangeDefaults { .. } | Self::HandOver { .. } => None,
+            Self::ChangeDefaults { .. } | Self::HandOver { .. } | Self::Readmit { .. } => None,
         }
     }
 }

@@ -33,6 +33,8 @@ mod producer;
 mod quorum;
 #[path = "random_lives/random.rs"]
 mod random;
+#[path = "three_nodes/readmit.rs"]
+mod readmit;
 #[path = "three_nodes/record.rs"]
 mod record;
 #[path = "three_nodes/rejoin.rs"]

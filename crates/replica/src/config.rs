@@ -1,19 +1,22 @@
-//! What a replica is told at its start: who it is, who votes, what is applied, and its limits.
+//! What a replica is told at its start: who it is, who belongs to its group, what is applied, and its limits.
 
 use mortarmq_types::Epoch;
 use thiserror::Error;
 
 use crate::election::{ELECTION_TICKS, HEARTBEAT_TICKS, MAX_ELECTION_TICKS};
+use crate::membership::Membership;
 
 /// Who a replica is and where it stands when it is recovered.
 #[derive(Clone, Debug)]
 pub struct ReplicaConfig {
     /// This replica's Raft id, made of node id and incarnation; never 0.
     pub id: u64,
-    /// The Raft ids of all voters, this one among them.
-    pub voters: Vec<u64>,
+    /// The members at `applied`, this one among them.
+    pub members: Membership,
     /// This node's place in the configured `peers`, from 0; it sets the election time-out.
     pub place: usize,
+    /// How many peers are configured, whether all of them vote or not.
+    pub places: usize,
     /// The log index up to which the recovered checkpoint is applied; 0 without a checkpoint.
     pub applied: u64,
     /// The epoch of the entry at `applied`; zero without a checkpoint. It is what ties the journal to the checkpoint when
@@ -63,27 +66,27 @@ pub enum ConfigError {
     /// Id 0 means "nobody" to the library.
     #[error("a replica's id is never 0")]
     ZeroId,
-    /// The replica is not among its voters: it must neither vote nor acknowledge (failure rule 4).
-    #[error("replica {id} is not among the voters {voters:?}")]
-    NotAVoter {
+    /// The replica is no member: it must neither vote nor acknowledge (failure rule 4).
+    #[error("replica {id} is not among the members {members:?}")]
+    NotAMember {
         /// This replica.
         id: u64,
-        /// The voters as given.
-        voters: Vec<u64>,
+        /// The members as given.
+        members: Vec<u64>,
     },
-    /// Two voters have one id.
-    #[error("voter {id} is named twice")]
-    DuplicateVoter {
+    /// Two members have one id.
+    #[error("member {id} is named twice")]
+    DuplicateMember {
         /// The repeated id.
         id: u64,
     },
-    /// The place lies outside the voters: two nodes could share an election time-out.
-    #[error("place {place} lies outside the {voters} voters")]
+    /// The place is none of those that are configured: two nodes could share an election time-out.
+    #[error("place {place} lies outside the {places} places")]
     PlaceOutside {
         /// The place as given.
         place: usize,
-        /// How many voters there are.
-        voters: usize,
+        /// How many there are.
+        places: usize,
     },
     /// An applied index without its epoch, or the other way round.
     #[error("applied log index {applied} does not go with epoch {applied_epoch}")]
@@ -105,23 +108,24 @@ impl ReplicaConfig {
     /// A replica with nothing applied and the default limits.
     #[must_use]
     pub fn new(id: u64, voters: Vec<u64>, place: usize) -> Self {
-        Self { id, voters, place, applied: 0, applied_epoch: Epoch::ZERO, limits: Limits::default() }
+        let places = voters.len();
+        let members = Membership::new(voters, Vec::new());
+        Self { id, members, place, places, applied: 0, applied_epoch: Epoch::ZERO, limits: Limits::default() }
     }
 
     pub(crate) fn validate(&self) -> Result<(), ConfigError> {
-        if self.id == 0 || self.voters.contains(&0) {
+        let fault = self.members.find_fault();
+        if self.id == 0 || fault == Some(0) {
             return Err(ConfigError::ZeroId);
         }
-        if !self.voters.contains(&self.id) {
-            return Err(ConfigError::NotAVoter { id: self.id, voters: self.voters.clone() });
+        if self.members.role(self.id).is_none() {
+            return Err(ConfigError::NotAMember { id: self.id, members: self.members.ids().collect() });
         }
-        for (at, id) in self.voters.iter().enumerate() {
-            if self.voters[..at].contains(id) {
-                return Err(ConfigError::DuplicateVoter { id: *id });
-            }
+        if let Some(id) = fault {
+            return Err(ConfigError::DuplicateMember { id });
         }
-        if self.place >= self.voters.len() {
-            return Err(ConfigError::PlaceOutside { place: self.place, voters: self.voters.len() });
+        if self.place >= self.places {
+            return Err(ConfigError::PlaceOutside { place: self.place, places: self.places });
         }
         if (self.applied == 0) != (self.applied_epoch == Epoch::ZERO) {
             let (applied, applied_epoch) = (self.applied, self.applied_epoch);
@@ -152,7 +156,12 @@ impl ReplicaConfig {
 
     /// Bytes of applied entries to keep: a single voter has no follower to keep them for.
     pub(crate) fn keep_bytes(&self) -> u64 {
-        if self.voters.len() == 1 { 0 } else { self.limits.keep_bytes }
+        if self.is_alone() { 0 } else { self.limits.keep_bytes }
+    }
+
+    /// Whether there is no other member, and none will come.
+    pub(crate) const fn is_alone(&self) -> bool {
+        self.places == 1
     }
 }
 
@@ -167,12 +176,12 @@ mod tests {
         assert_eq!(ReplicaConfig::new(0, vec![0], 0).validate(), Err(ConfigError::ZeroId));
         assert_eq!(
             ReplicaConfig::new(4, vec![1, 2, 3], 0).validate(),
-            Err(ConfigError::NotAVoter { id: 4, voters: vec![1, 2, 3] })
+            Err(ConfigError::NotAMember { id: 4, members: vec![1, 2, 3] })
         );
-        assert_eq!(ReplicaConfig::new(1, vec![1, 2, 1], 0).validate(), Err(ConfigError::DuplicateVoter { id: 1 }));
+        assert_eq!(ReplicaConfig::new(1, vec![1, 2, 1], 0).validate(), Err(ConfigError::DuplicateMember { id: 1 }));
         assert_eq!(
             ReplicaConfig::new(1, vec![1, 2, 3], 3).validate(),
-            Err(ConfigError::PlaceOutside { place: 3, voters: 3 })
+            Err(ConfigError::PlaceOutside { place: 3, places: 3 })
         );
         let mut config = ReplicaConfig::new(1, vec![1], 0);
         config.applied = 5;

@@ -4,6 +4,8 @@ use bytes::Bytes;
 use mortarmq_types::Epoch;
 use raft::eraftpb;
 
+use crate::membership::Change;
+
 /// One entry of the replicated log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
@@ -25,7 +27,7 @@ pub enum EntryKind {
     /// The log begins anew behind this one: all up to it is in a checkpoint that was installed, and what the journal holds
     /// before is no part of the log. It is no entry that a leader ever proposed, and has no bytes.
     Snapshot,
-    /// A change of members. The number is reserved in the journal; this version neither proposes nor accepts one.
+    /// A change of members: its bytes are a [`crate::Change`].
     ConfChange,
 }
 
@@ -61,11 +63,21 @@ impl Entry {
         Self { log_index: entry.index, term: entry.term, kind, data: entry.data.clone() }
     }
 
+    /// The change of members that it brings; none of another entry.
+    pub(crate) fn change(&self) -> Option<Change> {
+        if self.kind == EntryKind::ConfChange { Change::decode(&self.data) } else { None }
+    }
+
     /// # Panics
-    /// For a change of members: recovery refuses those before they come here.
+    /// For the beginning of a log anew, which is no entry of the library's.
     pub(crate) fn into_raft(self) -> eraftpb::Entry {
-        assert!(self.kind == EntryKind::Normal, "entry {} changes members: refused at recovery", self.log_index);
-        eraftpb::Entry { index: self.log_index, term: self.term, data: self.data, ..eraftpb::Entry::default() }
+        assert!(self.kind != EntryKind::Snapshot, "entry {} is none that a leader proposed", self.log_index);
+        let mut entry =
+            eraftpb::Entry { index: self.log_index, term: self.term, data: self.data, ..eraftpb::Entry::default() };
+        if self.kind == EntryKind::ConfChange {
+            entry.set_entry_type(eraftpb::EntryType::EntryConfChangeV2);
+        }
+        entry
     }
 }
 

@@ -11,7 +11,7 @@
 //!
 //! Read [`output`] first (what leaves), then [`replica`] (the loop), `ready_queue` (persist, then speak), [`recovery`]
 //! and `log_tail` (what is remembered), `reads` (the read index), `handover` (a leader whose disk hangs), `election`
-//! (time-outs without randomness), [`catch_up`] (what is said where the log does not reach), and [`peer_message`] (what a peer may say, and its bytes).
+//! (time-outs without randomness), [`membership`] (who votes, and how that changes), [`catch_up`] (what is said where the log does not reach), and [`peer_message`] (what a peer may say, and its bytes).
 
 mod election;
 mod handover;
@@ -22,6 +22,7 @@ mod ready_queue;
 pub mod catch_up;
 pub mod config;
 pub mod entry;
+pub mod membership;
 pub mod output;
 pub mod peer_message;
 pub mod promise;
@@ -31,8 +32,9 @@ pub mod replica;
 pub use catch_up::{CatchUpMessage, CatchUpWord, Snapshot};
 pub use config::{ConfigError, Limits, ReplicaConfig};
 pub use entry::{Entry, EntryKind, HardState};
+pub use membership::{Change, MemberRole, Membership};
 pub use output::Output;
 pub use peer_message::{PeerBytesError, PeerMessage, RefusedMessage};
 pub use promise::Promise;
 pub use recovery::{Recovery, RecoveryError};
-pub use replica::{Follower, HandOverError, NotLeader, ProposeError, Proposed, Replica};
+pub use replica::{ChangeError, Follower, HandOverError, NotLeader, ProposeError, Proposed, Replica};

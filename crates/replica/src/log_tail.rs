@@ -33,8 +33,7 @@ impl LogTail {
     }
 
     /// Sets what the library finds when it starts on this log.
-    pub(crate) fn set_start(&mut self, hard_state: HardState, voters: &[u64]) {
-        let conf_state = ConfState { voters: voters.to_vec(), ..ConfState::default() };
+    pub(crate) fn set_start(&mut self, hard_state: HardState, conf_state: ConfState) {
         self.start = RaftState::new(hard_state, conf_state);
     }
 

@@ -7,6 +7,7 @@ use mortarmq_types::Epoch;
 use raft::eraftpb::{Entry, EntryType, Message, MessageType};
 use thiserror::Error;
 
+use crate::membership::Change;
 pub use codec::PeerBytesError;
 
 /// A message between replicas of one shard that is well-formed as far as it can be told without the receiver's state.
@@ -42,8 +43,8 @@ pub enum RefusedMessage {
         /// Its term.
         term: u64,
     },
-    /// An entry that changes members, which this version never proposes.
-    #[error("entry {log_index} of a peer message changes members")]
+    /// An entry that changes members in no way that this version knows.
+    #[error("entry {log_index} of a peer message changes members in an unknown way")]
     MembershipChange {
         /// The entry's log index.
         log_index: u64,
@@ -179,14 +180,19 @@ fn check_entries(message: &Message) -> Result<(), RefusedMessage> {
         return Err(RefusedMessage::Kind(message.get_msg_type()));
     }
     let (mut last_index, mut last_term) = (message.index, message.log_term);
-    for Entry { index, term, entry_type, .. } in message.entries.iter() {
+    for Entry { index, term, entry_type, data, .. } in message.entries.iter() {
         if last_index.checked_add(1) != Some(*index) {
             return Err(RefusedMessage::Gap { expected: last_index.saturating_add(1), found: *index });
         }
         if *term == 0 || *term < last_term || *term > message.term {
             return Err(RefusedMessage::Term { log_index: *index, term: *term });
         }
-        if *entry_type != EntryType::EntryNormal {
+        let is_known = match entry_type {
+            EntryType::EntryNormal => true,
+            EntryType::EntryConfChangeV2 => Change::decode(data).is_some(),
+            EntryType::EntryConfChange => false,
+        };
+        if !is_known {
             return Err(RefusedMessage::MembershipChange { log_index: *index });
         }
         (last_index, last_term) = (*index, *term);
@@ -220,7 +226,9 @@ mod tests {
         assert_eq!(PeerMessage::new(append(&[(11, 6)])), Err(RefusedMessage::Term { log_index: 11, term: 6 }));
         let mut message = append(&[(11, 3)]);
         message.mut_entries()[0].set_entry_type(EntryType::EntryConfChangeV2);
-        assert_eq!(PeerMessage::new(message), Err(RefusedMessage::MembershipChange { log_index: 11 }));
+        assert_eq!(PeerMessage::new(message.clone()), Err(RefusedMessage::MembershipChange { log_index: 11 }));
+        message.mut_entries()[0].data = crate::Change::Promote { id: 7 }.encode();
+        assert!(PeerMessage::new(message).is_ok(), "a change that is known");
     }
 
     #[test]

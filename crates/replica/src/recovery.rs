@@ -4,6 +4,7 @@
 //! 1. A committed entry is handed out once, in log order, and never replaced afterwards.
 //! 2. Term and commit index never fall from batch to batch, and there is one vote per term (P10).
 //! 3. The log has no gap, and it meets the checkpoint at the applied index.
+//! 4. The members are those of the checkpoint and of the changes handed out behind it, and no others.
 
 use mortarmq_types::Epoch;
 use thiserror::Error;
@@ -11,7 +12,8 @@ use thiserror::Error;
 use crate::config::{ConfigError, ReplicaConfig};
 use crate::entry::{Entry, EntryKind, HardState};
 use crate::log_tail::LogTail;
-use crate::replica::Replica;
+use crate::membership::Membership;
+use crate::replica::{Replica, Started};
 
 /// A replica that is being rebuilt from what is durable.
 ///
@@ -30,6 +32,12 @@ pub struct Recovery {
     handed_out: u64,
     /// The last entry behind which the journal says that the log begins anew.
     begun_behind: u64,
+    /// The members, by what was handed out.
+    members: Membership,
+    /// The last entry handed out that changed them.
+    changed_at: u64,
+    /// Who became a voter by it.
+    promoted: Option<u64>,
 }
 
 /// Why a journal cannot be what a replica wrote. None of these is repaired here: the replica must not start.
@@ -102,8 +110,8 @@ pub enum RecoveryError {
         /// The hard state's term.
         term: u64,
     },
-    /// A change of members, which this version does not know.
-    #[error("entry {log_index} of the journal changes members; this version cannot follow it")]
+    /// A change of members in no way that this version knows.
+    #[error("entry {log_index} of the journal changes members in an unknown way; this version cannot follow it")]
     MembershipChange {
         /// The entry's log index.
         log_index: u64,
@@ -119,7 +127,20 @@ impl Recovery {
         let tail = LogTail::new(config.applied, config.applied_epoch.get(), config.keep_bytes());
         let handed_out = config.applied;
         let hard_state = HardState::default();
-        Ok(Self { config, tail, seeded: false, base_known: true, hard_state, handed_out, begun_behind: 0 })
+        let members = config.members.clone();
+        let (seeded, base_known, begun_behind, changed_at, promoted) = (false, true, 0, 0, None);
+        Ok(Self {
+            config,
+            tail,
+            seeded,
+            base_known,
+            hard_state,
+            handed_out,
+            begun_behind,
+            members,
+            changed_at,
+            promoted,
+        })
     }
 
     /// Takes the next journal batch and returns, in order, the entries that are now known to be committed and that the
@@ -205,7 +226,15 @@ impl Recovery {
         let hard_state = HardState { term, vote, commit: commit.max(applied) };
         self.tail.compact(self.handed_out);
         self.tail.check();
-        Replica::start(&self.config, self.tail, hard_state, self.handed_out).map_err(RecoveryError::Library)
+        let (changed_at, promoted) = (self.changed_at, self.promoted);
+        let started = Started { hard_state, applied: self.handed_out, members: self.members, changed_at, promoted };
+        Replica::start(&self.config, self.tail, started).map_err(RecoveryError::Library)
+    }
+
+    /// The members, by the checkpoint and what was handed out since.
+    #[must_use]
+    pub const fn members(&self) -> &Membership {
+        &self.members
     }
 
     fn append(&mut self, entry: Entry, batch_term: u64) -> Result<(), RecoveryError> {
@@ -213,7 +242,7 @@ impl Recovery {
         if kind == EntryKind::Snapshot {
             return self.snapshot(log_index, term, batch_term);
         }
-        if kind != EntryKind::Normal {
+        if kind == EntryKind::ConfChange && entry.change().is_none() {
             return Err(RecoveryError::MembershipChange { log_index });
         }
         if log_index == 0 || log_index == u64::MAX {
@@ -315,7 +344,12 @@ impl Recovery {
         let entries = (from..=self.handed_out).map(|log_index| {
             self.tail.get(log_index).expect("the commit index was checked against the end of the log")
         });
-        entries.map(Entry::from_raft).filter(Entry::has_payload).collect()
+        let entries: Vec<Entry> = entries.map(Entry::from_raft).filter(Entry::has_payload).collect();
+        for (log_index, change) in entries.iter().filter_map(|entry| Some((entry.log_index, entry.change()?))) {
+            self.members.apply(change);
+            (self.changed_at, self.promoted) = (log_index, change.promotes());
+        }
+        entries
     }
 }
 

@@ -4,8 +4,10 @@
 //! 1. The term never goes back, nor does the commit index (P10).
 //! 2. `applied <= delivered <= committed`, and each entry is delivered once, in order.
 //! 3. What promises durable state leaves only once that state is persisted (P1, failure rule 1).
-//! 4. This replica counts as leader only in a term that is durable here, and the epoch it shows is durable (P10).
+//! 4. The library's members are those that the applied log says.
+//! 5. This replica counts as leader only in a term that is durable here, and the epoch it shows is durable (P10).
 
+mod change;
 mod install;
 mod office;
 mod steps;
@@ -23,15 +25,17 @@ use crate::config::ReplicaConfig;
 use crate::entry::HardState;
 use crate::handover::Handover;
 use crate::log_tail::LogTail;
+use crate::membership::{Change, Membership};
 use crate::output::Output;
 use crate::peer_message::PeerMessage;
 use crate::reads::Reads;
 use crate::ready_queue::ReadyQueue;
 use crate::recovery::{Recovery, RecoveryError};
 
+pub use change::ChangeError;
 pub use office::{Follower, HandOverError};
 
-/// A voter of one shard's Raft group.
+/// A member of one shard's Raft group.
 ///
 /// A driver calls, in any order, the inputs [`Replica::handle_tick`] every 50 ms, [`Replica::handle_message`],
 /// [`Replica::propose`], [`Replica::request_read`], [`Replica::handle_persisted`] after an fsync and
@@ -39,8 +43,17 @@ pub use office::{Follower, HandOverError};
 /// returns `None`. Inputs handled together share one append: that is how batches form.
 pub struct Replica {
     raw: RawNode<LogTail>,
-    voters: Vec<u64>,
+    members: Membership,
+    /// The last applied entry that changed the members; 0 if that was before what this process has seen.
+    changed_at: u64,
+    /// Who became a voter by it, if anybody did.
+    promoted: Option<u64>,
+    /// Changes that were handed out and are not applied yet, with their log indexes.
+    changes: VecDeque<(u64, Change)>,
+    /// From this entry on what is sent in this office says that the last change is committed.
+    told_from: u64,
     place: usize,
+    places: usize,
     unsynced_limit_bytes: u64,
     uncommitted_limit_bytes: u64,
     tick: u64,
@@ -100,6 +113,15 @@ pub struct NotLeader {
     pub leader: Option<u64>,
 }
 
+/// What a recovery ends with.
+pub(crate) struct Started {
+    pub(crate) hard_state: HardState,
+    pub(crate) applied: u64,
+    pub(crate) members: Membership,
+    pub(crate) changed_at: u64,
+    pub(crate) promoted: Option<u64>,
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Office {
     leader: Option<u64>,
@@ -117,18 +139,19 @@ impl Replica {
     }
 
     /// Starts on a recovered log, of which everything up to `applied` is applied.
-    pub(crate) fn start(
-        config: &ReplicaConfig,
-        mut tail: LogTail,
-        hard_state: HardState,
-        applied: u64,
-    ) -> raft::Result<Self> {
-        tail.set_start(hard_state.into_raft(), &config.voters);
+    pub(crate) fn start(config: &ReplicaConfig, mut tail: LogTail, started: Started) -> raft::Result<Self> {
+        let Started { hard_state, applied, members, changed_at, promoted } = started;
+        tail.set_start(hard_state.into_raft(), members.conf_state());
         let raw = RawNode::new(&config.raft_config(applied), tail, &Logger::root(Discard, o!()))?;
         let mut replica = Self {
             raw,
-            voters: config.voters.clone(),
+            members,
+            changed_at,
+            promoted,
+            changes: VecDeque::new(),
+            told_from: 0,
             place: config.place,
+            places: config.places,
             unsynced_limit_bytes: config.limits.unsynced_bytes,
             uncommitted_limit_bytes: config.limits.uncommitted_bytes,
             tick: 0,
@@ -172,7 +195,7 @@ impl Replica {
     pub fn handle_message(&mut self, message: PeerMessage) -> bool {
         let (is_a_leaders, is_short_of_room) = (message.is_a_leaders(), message.is_short_of_room());
         let message = message.into_raft();
-        if message.to != self.id() || message.from == self.id() || !self.voters.contains(&message.from) {
+        if message.to != self.id() || message.from == self.id() || !self.members.may_speak(message.from) {
             return false;
         }
         let is_behind = self.ready_queue.unsynced_bytes() > self.unsynced_limit_bytes;
@@ -263,6 +286,7 @@ impl Replica {
     pub fn handle_applied(&mut self, log_index: u64) {
         assert!(log_index <= self.delivered, "applied {log_index} passes delivered {}", self.delivered);
         let applied = if log_index >= self.delivered_payload { self.delivered } else { log_index };
+        self.apply_changes(applied);
         self.set_applied(applied);
         self.after_input();
     }
@@ -270,7 +294,7 @@ impl Replica {
     /// Stands for election without waiting for the time-out, if nobody else has a vote. A single voter does this by
     /// itself when it starts.
     pub fn campaign_now(&mut self) {
-        if self.voters.len() == 1 {
+        if self.is_alone() {
             self.raw.campaign().expect("a campaign is a local message, which the library never refuses");
             self.after_input();
         }
@@ -362,6 +386,7 @@ impl Replica {
         self.assert_order();
         self.ready_queue.check();
         self.raw.store().check();
+        self.check_members();
         assert!(self.durable_term <= self.raw.raft.term, "the durable term is ahead of the term");
         assert!(!self.office.is_leader || self.office.leader == Some(self.id()), "a leader that names another");
     }

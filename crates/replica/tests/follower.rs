@@ -1,9 +1,13 @@
 //! One of three voters, spoken to by hand: persist, then speak (failure rule 1), and what it does not listen to.
 
 use bytes::Bytes;
-use mortarmq_replica::{EntryKind, Limits, Output, PeerMessage, ProposeError, Replica, ReplicaConfig};
+use mortarmq_replica::{EntryKind, Limits, Membership, Output, PeerMessage, ProposeError, Replica, ReplicaConfig};
 use mortarmq_types::Epoch;
 use raft::eraftpb::{Entry, Message, MessageType};
+
+fn three() -> Membership {
+    Membership::new(vec![1, 2, 3], vec![])
+}
 
 fn follower(limits: Limits) -> Replica {
     let config = ReplicaConfig { limits, ..ReplicaConfig::new(2, vec![1, 2, 3], 1) };
@@ -93,7 +97,7 @@ fn appends_beyond_what_the_disk_keeps_up_with_are_ignored_until_it_does() {
 #[test]
 fn a_message_from_a_stranger_or_for_another_is_dropped() {
     let mut replica = follower(Limits::default());
-    for (from, to) in [(4, 2), (1, 3), (2, 2)] {
+    for (from, to) in [(4 << 32 | 1, 2), (1, 3), (2, 2)] {
         replica.handle_message(PeerMessage::new(message(MessageType::MsgHeartbeat, from, to)).unwrap());
     }
     assert_eq!(drain(&mut replica), (vec![], vec![], 0));
@@ -133,7 +137,7 @@ fn rule_1_a_snapshot_is_applied_and_acknowledged_only_once_the_journal_knows() {
     replica.handle_message(heartbeat(1));
     assert_eq!(drain(&mut replica).2, 1);
     assert!(replica.is_at_rest() && replica.lacks(9, 1) && !replica.lacks(1, 1));
-    assert!(replica.install(9, 1), "the log begins anew");
+    assert!(replica.install(9, 1, &three()), "the log begins anew");
     let mut numbers = vec![];
     while let Some(output) = replica.poll_output() {
         match output {
@@ -157,6 +161,6 @@ fn rule_1_a_snapshot_is_applied_and_acknowledged_only_once_the_journal_knows() {
     let (_, appends, _) = drain(&mut replica);
     replica.handle_persisted(appends[0]);
     assert_eq!((drain(&mut replica).0, replica.last_log_index()), (vec![MessageType::MsgAppendResponse], 10));
-    assert!(!replica.install(9, 1));
+    assert!(!replica.install(9, 1, &three()));
     assert_eq!(drain(&mut replica).0, [MessageType::MsgAppendResponse]);
 }

@@ -81,8 +81,10 @@ impl NodeHandle for AdminHandle {
         let rejoining = status.is_rejoining.load(Ordering::Relaxed).then(|| {
             "the journal or the checkpoint has rotted, and the other nodes bring this one up: it neither votes nor acknowledges".to_owned()
         });
-        let unready =
-            rejoining.or_else(|| standing::why_not_ready(role, status.is_ready.load(Ordering::Relaxed), &office));
+        let replaced = self.links.as_ref().and_then(|links| links.why_replaced());
+        let unready = replaced
+            .or(rejoining)
+            .or_else(|| standing::why_not_ready(role, status.is_ready.load(Ordering::Relaxed), &office));
         let damaged = self.shared.metrics.scrub_damaged();
         let rotten = (damaged > 0).then(|| format!("the scrub found {damaged} damaged places: see the log"));
         let room = [("disk_low", self.room.is_low()), ("disk_full", self.room.is_full())];

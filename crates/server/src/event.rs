@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use mortarmq_node::{
-    Act, CatchUpDone, Delivery, DiskState, Failure, Gauges, PeerWord, Query, QueryReply, ReadResult, Reply, Request,
-    Unsent,
+    Act, CatchUpDone, Delivery, DiskState, Failure, Gauges, Peer, PeerWord, Query, QueryReply, ReadResult, Reply,
+    Request, Unsent,
 };
 use mortarmq_storage::Stretch;
 use mortarmq_types::{ConnectionId, Position};
@@ -34,6 +34,8 @@ pub(crate) enum Event {
     Gauges { answer: oneshot::Sender<Gauges> },
     /// What another node says; its place is free when it was heard.
     Peer { word: Box<PeerWord>, place: OwnedSemaphorePermit },
+    /// A node whose data is gone asks to be readmitted.
+    Asking { peer: Peer },
     /// A batch is durable; how long that took.
     JournalWritten { ready_number: u64, took: Duration },
     /// Segment work is done.
@@ -86,7 +88,8 @@ impl Event {
                 has_others: !requests.iter().all(is_publish),
             }),
             Self::SegmentsWritten { .. } => Some(Patient::default()),
-            Self::Connected { .. }
+            Self::Asking { .. }
+            | Self::Connected { .. }
             | Self::NoMoreRequests { .. }
             | Self::Disconnected { .. }
             | Self::TurnedOut { .. }

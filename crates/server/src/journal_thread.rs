@@ -10,6 +10,7 @@ use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
 use mortarmq_node::drive::{JournalKeeper, Room};
 use mortarmq_shard::command::Batch;
 use mortarmq_storage::{JournalBatch, JournalEntry};
@@ -25,9 +26,19 @@ use crate::threads::{end_after_disk_failure, spawn};
 /// One thing for the journal to do.
 pub(crate) enum JournalJob {
     /// Write a batch.
-    Append { ready_number: u64, batch: JournalBatch },
+    Append {
+        ready_number: u64,
+        batch: JournalBatch,
+    },
     /// Let files go that a checkpoint covers; spares too, but for one, when `frees_spares`.
-    Release { log_index: u64, keep_bytes: u64, frees_spares: bool },
+    Release {
+        log_index: u64,
+        keep_bytes: u64,
+        frees_spares: bool,
+    },
+    Membership {
+        membership: Bytes,
+    },
 }
 
 /// What the thread works with.
@@ -67,6 +78,7 @@ impl JournalWriter {
                 JournalJob::Release { log_index, keep_bytes, frees_spares } => {
                     self.release(log_index, keep_bytes, frees_spares);
                 }
+                JournalJob::Membership { membership } => self.journal.set_membership(membership),
             }
         }
     }
@@ -100,6 +112,7 @@ impl JournalWriter {
                 Ok(JournalJob::Release { log_index, keep_bytes, frees_spares }) => {
                     self.release(log_index, keep_bytes, frees_spares);
                 }
+                Ok(JournalJob::Membership { membership }) => self.journal.set_membership(membership),
                 Ok(JournalJob::Append { .. }) => unreachable!("the node has one write under way"),
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return None,

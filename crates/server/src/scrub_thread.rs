@@ -131,7 +131,7 @@ mod tests {
             node_id: NodeId::ZERO,
             incarnation: 1,
             peers: vec![NodeId::ZERO],
-            is_promise: false,
+            state: mortarmq_storage::IdentityState::Made,
         };
         identity.write(&*disk, Path::new("/data")).expect("an empty disk");
         let file = disk.open(Path::new("/data/identity")).expect("just written");

@@ -29,7 +29,7 @@ use crate::journal_thread::JournalWriter;
 use crate::listener::{ClientDoor, ClientListener};
 use crate::metrics::Metrics;
 use crate::open_files::{Places, TooFewFiles, places};
-use crate::peers::{AssemblyError, Entry};
+use crate::peers::{AssemblyError, Entry, WaitingRoom, Why};
 use crate::recover::{Recovered, RecoverySummary, messages, recover};
 use crate::relay::{Doors, OperatorDoor, at_leader};
 use crate::shard_loop::{Channels, ShardLoop};
@@ -410,8 +410,11 @@ fn identity(
         return Ok((identity.map_err(StartError::ForeignData)?, None));
     };
     let mut entry = Entry::begin(runtime, config.node_id, cluster, &config.data_dir, certificates.peers())?;
-    let identity = runtime.block_on(entry.identity(disk, &config.data_dir)).map_err(StartError::Assembly)?;
-    Ok((identity, Some(entry)))
+    let why = Why::default();
+    let room = WaitingRoom::open(runtime, config.listen_admin, certificates.acceptor(), why.clone())?;
+    let identity = runtime.block_on(entry.identity(disk, &config.data_dir, &why));
+    room.close(runtime);
+    Ok((identity.map_err(StartError::Assembly)?, Some(entry)))
 }
 
 /// The id of a cluster that begins here.

@@ -142,6 +142,7 @@ impl ShardLoop {
                 self.node.handle_word(now, *word);
                 drop(place);
             }
+            Event::Asking { peer } => self.node.handle_asking(now, peer),
             Event::JournalWritten { ready_number, took } => {
                 self.turns.journal_written(&mut self.node, now, self.begun.elapsed(), took, ready_number);
             }
@@ -207,6 +208,11 @@ impl ShardLoop {
                 Output::Checkpoint { meta, image, holds } => {
                     let job = SegmentJob::Checkpoint { meta, image, holds };
                     self.channels.segments.send(job).expect("the segment thread ends after this loop");
+                }
+                Output::Members { membership, members } => {
+                    self.channels.peers.tell_lives(&members);
+                    let job = JournalJob::Membership { membership };
+                    self.channels.journal.send(job).expect("the journal thread ends after this loop");
                 }
                 Output::ReleaseJournal { log_index, keep_bytes, frees_spares } => {
                     let job = JournalJob::Release { log_index, keep_bytes, frees_spares };
@@ -376,7 +382,7 @@ mod tests {
         fn write(&self) -> usize {
             let appended = self.journal.try_iter().filter_map(|job| match job {
                 JournalJob::Append { ready_number, .. } => Some(ready_number),
-                JournalJob::Release { .. } => None,
+                JournalJob::Release { .. } | JournalJob::Membership { .. } => None,
             });
             let took = Duration::from_secs(1);
             appended.map(|ready_number| self.events.send(Event::JournalWritten { ready_number, took })).count()

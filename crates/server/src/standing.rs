@@ -43,6 +43,9 @@ pub(crate) fn peers(others: &[NodeId], office: &OfficeStatus, links: Option<&Kno
 pub(crate) fn degraded(office: &OfficeStatus) -> impl Iterator<Item = String> {
     office.peers.iter().filter_map(|view| {
         let node = view.node_id;
+        if view.learns {
+            return Some(format!("node {node} is being readmitted: it does not vote yet"));
+        }
         match view.state {
             PeerState::Current => None,
             PeerState::Lagging => {
@@ -72,7 +75,7 @@ mod tests {
     use mortarmq_types::NodeId;
 
     fn view(node: u16, state: PeerState, lag_bytes: Option<u64>, silent_ms: Option<u64>) -> PeerView {
-        PeerView { node_id: NodeId::new(node), state, lag_bytes, lag_entries: 3, silent_ms }
+        PeerView { node_id: NodeId::new(node), learns: false, state, lag_bytes, lag_entries: 3, silent_ms }
     }
 
     #[test]

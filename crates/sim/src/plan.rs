@@ -372,6 +372,11 @@ pub enum FaultKind {
     },
     /// The office is handed to another node.
     HandOver,
+    /// The disk is replaced by an empty one; an operator has the node readmitted.
+    Wipe {
+        /// How long it is down.
+        down_ms: u64,
+    },
     /// Bytes that were durable change or are gone.
     Rot {
         /// Of what.

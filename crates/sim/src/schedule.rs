@@ -194,7 +194,7 @@ fn fault(words: &[&str]) -> Result<Fault, String> {
     if number(node)? == 0 && !matches!(anchor, Anchor::At(_)) {
         return Err("what strikes at an operation of the disk strikes a certain node, from 1".to_owned());
     }
-    if matches!(*word, "rot" | "stop" | "cut" | "hand-over") && !matches!(anchor, Anchor::At(_)) {
+    if matches!(*word, "rot" | "stop" | "cut" | "hand-over" | "wipe") && !matches!(anchor, Anchor::At(_)) {
         return Err(format!("{word} strikes at a time"));
     }
     let mut fields = Fields::read(fields)?;
@@ -213,6 +213,7 @@ fn fault(words: &[&str]) -> Result<Fault, String> {
         "stop" => FaultKind::Stop { down_ms },
         "cut" => FaultKind::Cut { shape, ms: fields.take("ms"), flap_ms: fields.take("flap_ms") },
         "hand-over" => FaultKind::HandOver,
+        "wipe" => FaultKind::Wipe { down_ms },
         "rot" => FaultKind::Rot { part, way, place: fields.take("place"), down_ms },
         other => return Err(format!("there is no fault {other}")),
     };
@@ -239,6 +240,7 @@ fn kind_fields(kind: FaultKind) -> (String, Vec<(&'static str, u64)>) {
             return (format!("cut {shape}"), vec![("ms", ms), ("flap_ms", flap_ms)]);
         }
         FaultKind::HandOver => vec![],
+        FaultKind::Wipe { down_ms } => vec![("down_ms", down_ms)],
         FaultKind::Rot { part, way, place, down_ms } => {
             return (format!("rot {part} {way}"), vec![("place", place), ("down_ms", down_ms)]);
         }

@@ -100,6 +100,7 @@ pub const RARE_STATES_OF_SEVERAL: &[&str] = &[
     "a request was forwarded",
     "rotten record repaired",
     "began anew after rot",
+    "wiped node rejoined",
 ];
 
 /// What many runs must reach together, or they prove little.

@@ -1,7 +1,7 @@
 //! The identity file: which node of which cluster a data directory belongs to (failure rule 4).
 //!
 //! It is `data_dir/identity`, made once before anything else. One of several nodes begins with a promise, which its first
-//! durable batch makes an identity; nothing else ever changes. All of it is one header,
+//! durable batch makes an identity; one whose data is gone asks first to be readmitted, and promises once it is. Nothing else ever changes. All of it is one header,
 //! little-endian. Magic, version and length keep their places in every version, and the last field is the checksum of
 //! the whole, so that an unknown version is told from damage:
 //!
@@ -11,7 +11,7 @@
 //! | 8 | cluster_id 16 bytes | a folder of another cluster |
 //! | 24 | incarnation u32 | which of the node's folders it is, from 1: a new, empty one is not the old one |
 //! | 28 | node_id u16 | a folder of another node |
-//! | 30 | state u8, zero u8 | 1 identity, 2 promise: a node of a cluster that may have begun, whose journal is rightly empty |
+//! | 30 | state u8, zero u8 | 1 identity, 2 promise: a node of a cluster that may have begun, whose journal is rightly empty, 3 asks: it has nothing, and asks to be readmitted as this incarnation |
 //! | 32 | peer_count u16, then u16 each | node ids, rising: a folder made with another set of peers |
 //! | end − 4 | crc u32 | CRC32C of all the above |
 
@@ -40,9 +40,19 @@ pub struct Identity {
     pub incarnation: u32,
     /// The node ids of the configuration that it was made with, rising.
     pub peers: Vec<NodeId>,
-    /// Whether the node has only promised to be one of this cluster: nothing was ever durable in this data directory. Without it, a
-    /// directory without a journal is one whose data is gone.
-    pub is_promise: bool,
+    /// How far the node is on its way into this cluster.
+    pub state: IdentityState,
+}
+
+/// How far a data directory is on its node's way into its cluster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum IdentityState {
+    /// Something was durable in it: without a journal, its data is gone.
+    Made,
+    /// The node has promised to be one of the cluster, and nothing was ever durable.
+    Promise,
+    /// The node asks to be readmitted, as this incarnation. It is none of the cluster.
+    Asks,
 }
 
 /// Why an identity could not be read or written.
@@ -176,20 +186,52 @@ impl Identity {
     /// # Source
     /// Failure rule 4.
     pub fn fulfil(&mut self, disk: &dyn Disk, data_dir: &Path) -> Result<(), IdentityError> {
+        let made = Self { state: IdentityState::Made, ..self.clone() };
+        self.become_next(disk, data_dir, made)
+    }
+
+    /// The others have admitted this incarnation: from now on the node is one of the cluster, with an empty journal.
+    ///
+    /// # Durability
+    /// The file under its name: that it asks, or the promise, whatever happens.
+    /// # Errors
+    /// As [`Identity::write`].
+    /// # Source
+    /// Failure rule 4; docs/decisions/019-readmission.md.
+    pub fn admit(&mut self, disk: &dyn Disk, data_dir: &Path) -> Result<(), IdentityError> {
+        let promise = Self { state: IdentityState::Promise, ..self.clone() };
+        self.become_next(disk, data_dir, promise)
+    }
+
+    /// Asks as another incarnation: the one that it asked as is not later than all before it.
+    ///
+    /// # Durability
+    /// The file under its name: with the one or the other, whatever happens.
+    /// # Errors
+    /// As [`Identity::write`].
+    pub fn ask_as(&mut self, disk: &dyn Disk, data_dir: &Path, incarnation: u32) -> Result<(), IdentityError> {
+        if self.state != IdentityState::Asks || incarnation == 0 {
+            return Err(IdentityError::Invalid { what: "only a node that asks may ask as another incarnation" });
+        }
+        let next = Self { incarnation, ..self.clone() };
+        self.become_next(disk, data_dir, next)
+    }
+
+    /// Takes the place of what it was; fine if it has that already.
+    fn become_next(&mut self, disk: &dyn Disk, data_dir: &Path, next: Self) -> Result<(), IdentityError> {
         let (path, aside) = (data_dir.join(IDENTITY_FILE), data_dir.join(UNFINISHED_FILE));
-        let whole = Self { is_promise: false, ..self.clone() };
         match Self::read(disk, data_dir)? {
-            Some(found) if found == whole => {}
+            Some(found) if found == next => {}
             Some(found) if found == *self => {
                 if disk.exists(&aside).map_err(failed("look for", &aside))? {
                     disk.remove(&aside).map_err(failed("remove", &aside))?;
                 }
-                whole.put(disk, &aside, &path)?;
+                next.put(disk, &aside, &path)?;
             }
             _ => return Err(IdentityError::Another { path }),
         }
         disk.sync_dir(data_dir).map_err(failed("sync", data_dir))?;
-        *self = whole;
+        *self = next;
         Ok(())
     }
 
@@ -223,7 +265,7 @@ impl Identity {
         bytes.put_slice(&self.cluster_id);
         bytes.put_u32_le(self.incarnation);
         bytes.put_u16_le(self.node_id.get());
-        bytes.put_u8(if self.is_promise { STATE_PROMISE } else { STATE_IDENTITY });
+        bytes.put_u8(self.state.number());
         bytes.put_u8(0);
         bytes.put_u16_le(self.peers.len() as u16);
         for peer in &self.peers {
@@ -232,6 +274,18 @@ impl Identity {
         let crc = crc32c::crc32c(&bytes);
         bytes.put_u32_le(crc);
         bytes
+    }
+}
+
+impl IdentityState {
+    const ALL: [(u8, Self); 3] = [(1, Self::Made), (2, Self::Promise), (3, Self::Asks)];
+
+    fn number(self) -> u8 {
+        Self::ALL.iter().find(|(_, state)| *state == self).map_or(0, |(number, _)| *number)
+    }
+
+    fn of(number: u8) -> Option<Self> {
+        Self::ALL.iter().find(|(known, _)| *known == number).map(|(_, state)| *state)
     }
 }
 
@@ -260,13 +314,11 @@ fn parse(path: &Path, bytes: &[u8]) -> Result<Identity, IdentityError> {
     let (mut fields, mut cluster_id) = (&fields[8..], [0; 16]);
     fields.copy_to_slice(&mut cluster_id);
     let (incarnation, node_id, state) = (fields.get_u32_le(), NodeId::new(fields.get_u16_le()), fields.get_u8());
-    let is_promise = state == STATE_PROMISE;
-    if !is_promise && state != STATE_IDENTITY {
-        return Err(rotten(STATE_AT, "its state is none that this version knows"));
-    }
+    let state =
+        IdentityState::of(state).ok_or_else(|| rotten(STATE_AT, "its state is none that this version knows"))?;
     fields.advance(3);
     let peers = fields.chunks_exact(PEER_BYTES).map(|mut peer| NodeId::new(peer.get_u16_le())).collect();
-    let identity = Identity { cluster_id, node_id, incarnation, peers, is_promise };
+    let identity = Identity { cluster_id, node_id, incarnation, peers, state };
     identity.check().map_err(|what| rotten(0, what))?;
     // The fields that were passed over, and the length against the number of peers.
     if identity.encode() != bytes { Err(rotten(0, "its fields make no sense")) } else { Ok(identity) }
@@ -284,8 +336,6 @@ const UNFINISHED_FILE: &str = "identity.new";
 const MAGIC: &[u8; 4] = b"MMQI";
 /// The version written, and the only one read.
 const VERSION: u16 = 1;
-const STATE_IDENTITY: u8 = 1;
-const STATE_PROMISE: u8 = 2;
 const STATE_AT: u64 = 30;
 const PEER_BYTES: usize = 2;
 /// Far more than a cluster has, and the file's length fits its field.

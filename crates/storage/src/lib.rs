@@ -37,7 +37,7 @@ pub use checkpoint::{
 };
 pub use disk::{DirectoryLock, LockError};
 pub use disk::{Disk, DiskFile, MemoryDisk, PowerLossOutcomes, RealDisk};
-pub use identity::{Identity, IdentityError, has_data};
+pub use identity::{Identity, IdentityError, IdentityState, has_data};
 pub use journal::{
     Clock, Covered, HardState, Journal, JournalBatch, JournalEntry, JournalError, JournalOptions, RecoverStop,
     Recovered, Released, TornTail,

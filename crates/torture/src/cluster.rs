@@ -130,6 +130,22 @@ impl Cluster {
         told.max_by_key(|(_, books)| books.epoch)
     }
 
+    /// Has a node readmitted that runs with an empty folder, and waits until it votes.
+    pub(crate) fn readmit(&mut self, node: usize) -> Outcome {
+        let others = |cluster: &Self| {
+            let up = cluster.up().into_iter().filter(|other| *other != node);
+            up.map(|other| cluster.network.of(other).admin.clone()).collect::<Vec<_>>()
+        };
+        wait_for(&format!("node {node} is readmitted"), PATIENCE, || {
+            self.check_alive()?;
+            Ok(others(self).iter().any(|admin| self.operator.readmit(admin, node)).then_some(()))
+        })?;
+        wait_for(&format!("node {node} votes"), PATIENCE, || {
+            self.check_alive()?;
+            Ok(others(self).iter().any(|admin| self.operator.votes(admin, node)).then_some(()))
+        })
+    }
+
     /// The nodes that run and are not paused.
     pub(crate) fn up(&self) -> Vec<usize> {
         let is_up = |node: &usize| self.nodes[*node].as_ref().is_some_and(|node| !node.is_paused());

@@ -43,6 +43,19 @@ struct LeaderTold {
     leader_id: Option<usize>,
 }
 
+/// Who belongs to the cluster.
+#[derive(Clone, Debug, Deserialize)]
+struct MembersTold {
+    members: Vec<MemberTold>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+struct MemberTold {
+    id: usize,
+    role: String,
+    status: String,
+}
+
 /// What a group promises.
 #[derive(Clone, Debug, Deserialize)]
 pub(crate) struct GroupTold {
@@ -100,6 +113,20 @@ impl Operator {
     /// What a group promises, from the node that leads.
     pub(crate) fn group(&self, admin: &str, topic: &str, group: &str) -> Option<GroupTold> {
         self.get(admin, &format!("/v1/topics/{}/groups/{group}", topic.replace('$', "%24")))
+    }
+
+    /// Has a node readmitted whose data is gone; whether it was admitted, or was before.
+    pub(crate) fn readmit(&self, admin: &str, node: usize) -> bool {
+        let request = self.agent.post(format!("http://{admin}/v1/cluster/members/{node}/readmit"));
+        let request = request.header("authorization", format!("Bearer {TOKEN}"));
+        request.send_json(serde_json::json!({})).is_ok_and(|answer| answer.status() == 200)
+    }
+
+    /// Whether a node votes, and every other one that does knows it.
+    pub(crate) fn votes(&self, admin: &str, node: usize) -> bool {
+        let members = self.get::<MembersTold>(admin, "/v1/cluster/members");
+        let members = members.map(|told| told.members).unwrap_or_default();
+        members.iter().any(|member| member.id == node && member.role == "voter" && member.status == "alive")
     }
 
     fn get<T: DeserializeOwned>(&self, admin: &str, route: &str) -> Option<T> {

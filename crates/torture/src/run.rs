@@ -251,6 +251,12 @@ impl Run {
         Ok(())
     }
 
+    /// An operator has a node readmitted whose data is gone; waits until it votes and takes clients.
+    pub(crate) fn readmit(&mut self, node: usize) -> Outcome {
+        self.cluster.readmit(node)?;
+        self.until_ready(node)
+    }
+
     /// Waits until another node leads than this one.
     pub(crate) fn until_other_leads(&mut self, node: usize) -> Outcome {
         wait_for(&format!("another node than {node} leads"), PATIENCE, || {

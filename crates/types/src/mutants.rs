@@ -51,6 +51,8 @@ mutants! {
     RejoinVotes = "rejoin-votes";
     /// A node that has lost what it had is one as any other with the first checkpoint that it can get (failure rule 3).
     RejoinTooEarly = "rejoin-too-early";
+    /// A node whose data is gone begins with nothing as the member that it was (failure rule 4).
+    WipedNodeVotes = "wiped-node-votes";
     /// A damaged batch at the end of the journal is taken for one that was never confirmed, and cut (failure rule 3).
     RottenCutAsTorn = "rotten-cut-as-torn";
     /// A torn batch is cut, and nothing says so meanwhile (failure rule 3).

@@ -32,7 +32,6 @@ const ROUTES: &[((MethodFilter, &str), &str)] = &[
     (DELETE, "/v1/users/{username}"),
     (PUT, "/v1/users/{username}/grants"),
     (PUT, "/v1/users/{username}/password"),
-    (POST, "/v1/cluster/members/{id}/readmit"),
     (POST, "/v1/cluster/members/{id}/decommission"),
     (DELETE, "/v1/cluster/members/{id}/decommission"),
     (POST, "/v1/cluster/members/{id}/forget"),

@@ -20,6 +20,7 @@ pub(crate) mod members;
 pub(crate) mod metrics;
 pub(crate) mod peek;
 pub(crate) mod purge;
+pub(crate) mod readmit;
 pub(crate) mod readyz;
 pub(crate) mod seek;
 pub(crate) mod stats;

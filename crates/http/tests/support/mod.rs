@@ -12,9 +12,9 @@ use mortarmq_node::views::MovedView;
 use mortarmq_node::views::balance::TopicWithoutGroup;
 use mortarmq_node::views::trace::{TraceEvent, TraceStanding};
 use mortarmq_node::views::{
-    BalanceView, DeadLetterView, DeadLettersView, DefaultsView, GroupPartitionStats, GroupStats, GroupView, GroupsView,
-    LeaderView, LettersView, MemberView, PartitionStats, PathBooks, PeekView, PeekedMessage, StatsView,
-    TopicPartitionView, TopicStats, TopicSummary, TopicView, TopicsView, TraceView,
+    BalanceView, ClusterView, DeadLetterView, DeadLettersView, DefaultsView, GroupPartitionStats, GroupStats,
+    GroupView, GroupsView, LeaderView, LettersView, MemberView, NodeView, PartitionStats, PathBooks, PeekView,
+    PeekedMessage, StatsView, TopicPartitionView, TopicStats, TopicSummary, TopicView, TopicsView, TraceView,
 };
 use mortarmq_node::{Act, ErrorCode, Failure, Query, QueryAnswer, QueryReply};
 use mortarmq_shard::record::{NewRecord, open_record, write_record};
@@ -78,6 +78,7 @@ impl NodeHandle for FakeNode {
             Act::HandOver { to } => {
                 QueryAnswer::Leader(LeaderView { leader_id: Some(to.get()), leader_epoch: 4, quorum_state: 0 })
             }
+            Act::Readmit { node } => QueryAnswer::Members(cluster(node.get(), 77, "learner")),
             Act::Letters(_) => {
                 let refused = [("leased", 1), ("unsettled", 2)].into();
                 QueryAnswer::Letters(LettersView { matched: 9, done: 6, refused })
@@ -121,6 +122,7 @@ impl FakeNode {
             | Query::Balance { topic: None }
             | Query::Topics
             | Query::Leader
+            | Query::Members
             | Query::Defaults => {}
         }
         Ok(match question {
@@ -139,6 +141,7 @@ impl FakeNode {
             }
             Query::Trace { .. } => QueryAnswer::Trace(trace()),
             Query::Defaults => QueryAnswer::Defaults(defaults()),
+            Query::Members => QueryAnswer::Members(cluster(0, 1, "voter")),
             Query::Leader => QueryAnswer::Leader(LeaderView { leader_id: Some(0), leader_epoch: 3, quorum_state: 0 }),
         })
     }
@@ -383,4 +386,22 @@ impl Answer {
 
 fn defaults() -> DefaultsView {
     DefaultsView { defaults: [("partition_default_count".to_owned(), 4.into())].into_iter().collect() }
+}
+
+/// A cluster of one node, which leads if it votes.
+fn cluster(id: u16, incarnation: u32, role: &'static str) -> ClusterView {
+    let leads = role == "voter";
+    let lag = leads.then_some(0);
+    let member = NodeView {
+        id,
+        incarnation,
+        role,
+        leads,
+        reached: leads,
+        state: leads.then_some("leading"),
+        lag_bytes: lag,
+        lag_entries: lag,
+        silent_ms: None,
+    };
+    ClusterView { members: vec![member], asking: Vec::new() }
 }

@@ -19,6 +19,7 @@ pub(crate) mod hash_token;
 pub(crate) mod history;
 pub(crate) mod init;
 pub(crate) mod leader;
+pub(crate) mod members;
 pub(crate) mod peek;
 pub(crate) mod publish;
 pub(crate) mod serve;

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use mortarmq_replica::{CatchUpWord, Snapshot};
+use mortarmq_replica::{CatchUpWord, Membership, Snapshot};
 use mortarmq_shard::Shard;
 use mortarmq_storage::{CheckpointMeta, StagingStep};
 use mortarmq_types::MonotonicTime;
@@ -44,6 +44,7 @@ pub(crate) struct Fetching {
 #[derive(Debug)]
 pub(super) struct Whole {
     pub(super) meta: CheckpointMeta,
+    pub(super) members: Membership,
     pub(super) shard: Shard,
 }
 
@@ -99,7 +100,8 @@ impl Node {
     pub(super) fn take_offer(&mut self, now: Now, snapshot: Snapshot) {
         if !self.replica.lacks(snapshot.log_index, snapshot.term) {
             // The leader does not know: a snapshot that was installed before a crash is acknowledged like this.
-            self.replica.install(snapshot.log_index, snapshot.term);
+            let members = self.replica.members().clone();
+            self.replica.install(snapshot.log_index, snapshot.term, &members);
             return self.abandon_snapshot();
         }
         let fetching = &mut self.catch_up.fetching;
@@ -199,10 +201,11 @@ impl Node {
         let fetching = &mut self.catch_up.fetching;
         fetching.forget_pieces();
         let goal = fetching.goal.unwrap_or_default();
-        let is_mine = meta.shard == self.config.shard && meta.membership == self.config.membership();
+        let members = Membership::decode(&meta.membership).filter(|members| self.config.is_among(members));
+        let members = members.filter(|_| meta.shard == self.config.shard);
         let is_it = (meta.log_index, meta.term) == (goal.log_index, goal.term);
-        match Shard::from_image(image) {
-            Ok(shard) if is_mine && is_it => fetching.whole = Some(Box::new(Whole { meta, shard })),
+        match (Shard::from_image(image), members) {
+            (Ok(shard), Some(members)) if is_it => fetching.whole = Some(Box::new(Whole { meta, members, shard })),
             _ => fetching.end(),
         }
     }

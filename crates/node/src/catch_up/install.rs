@@ -48,7 +48,7 @@ impl Node {
     pub(super) fn go_on_from_snapshot(&mut self) {
         let whole = self.catch_up.fetching.whole.take().expect("the phase says so");
         let offered = self.catch_up.fetching.offered;
-        let Whole { meta, mut shard } = *whole;
+        let Whole { meta, members, mut shard } = *whole;
         if Mutant::DedupLostInSnapshot.is_on() {
             shard.forget_producers();
         }
@@ -69,8 +69,9 @@ impl Node {
         // The leader gave that stamp before it offered the snapshot; what was heard since is no word of one who had this node.
         let stamped = self.shard.state().position().epoch;
         self.clock.go_on_from((ClusterTime::new(meta.last_stamp_ms), stamped), offered);
-        let began = self.replica.install(meta.log_index, meta.term);
+        let began = self.replica.install(meta.log_index, meta.term, &members);
         assert!(began, "P1: the log here holds entry {} or is no follower's", meta.log_index);
+        self.tell_members();
         self.catch_up.fetching.phase = Phase::Journal { log_index: meta.log_index };
     }
 

@@ -100,7 +100,8 @@ impl Node {
     /// Another node says something about a snapshot or about damage. What is not of the present leader, or not for this node, is dropped.
     pub fn handle_catch_up(&mut self, now: Now, message: CatchUpMessage) {
         self.turn(now);
-        let is_for_me = message.to == self.replica.id() && message.epoch == self.replica.epoch();
+        let is_of_member = self.replica.members().may_speak(message.from);
+        let is_for_me = is_of_member && message.to == self.replica.id() && message.epoch == self.replica.epoch();
         if !is_for_me || self.is_installing() {
             return;
         }

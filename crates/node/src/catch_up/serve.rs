@@ -80,9 +80,10 @@ impl Node {
         let applied = self.replica.applied_log_index();
         let reaches = self.catch_up.serving.lost.values().map(|(reach, _)| *reach);
         let reach = reaches.filter(|reach| *reach <= applied).max().unwrap_or(0);
-        // Where nothing has happened since, the same one is all that there is: what it lists is repaired meanwhile.
+        // One that does not know of the last change of members could not take whoever came by it for a member. Where nothing has happened
+        // since one was of no use, the same one is all that there is: what it lists is repaired meanwhile.
         let newer = applied.min(self.catch_up.serving.unsound + 1);
-        let base = self.replica.base_log_index().max(reach).max(newer);
+        let base = self.replica.base_log_index().max(reach).max(self.replica.changed_at()).max(newer);
         if let Some(offered) = self.catch_up.serving.offered.filter(|offered| offered.log_index >= base) {
             return Some(offered);
         }
@@ -118,7 +119,7 @@ impl Node {
 
     /// A node says that it has lost everything: it is told how far the log reaches, and gets a checkpoint that holds all of that.
     pub(super) fn serve_all(&mut self, now: Now, from: u64) {
-        if !self.leads || !self.config.peers.iter().any(|peer| peer.raft_id() == from) {
+        if !self.leads || self.replica.members().role(from).is_none() {
             return;
         }
         let reached = (self.replica.last_log_index(), now.monotonic);

@@ -3,7 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use mortarmq_storage::{Disk, Identity, IdentityError, Journal, Repairing, has_data};
+use mortarmq_storage::{Disk, Identity, IdentityError, IdentityState, Journal, Repairing, has_data};
 use mortarmq_types::NodeId;
 
 /// Why the folder cannot be used as this node's.
@@ -32,7 +32,8 @@ pub enum ForeignData {
     /// Nothing is left of what this node had.
     #[error(
         "this node's data is gone: {} says that it was node {node_id} of its cluster, and its journal is not there. \
-         It must not vote with an empty log: put the data back", .path.display()
+         It must not vote with an empty log: put the data back, or start with an empty folder and have the node readmitted: \
+         mortarmq members readmit {node_id}", .path.display()
     )]
     Gone {
         /// The folder.
@@ -113,7 +114,7 @@ fn claim_for(
     }
     let cluster_id = new_cluster().map_err(|source| ForeignData::Read { path, source })?;
     let incarnation = Identity::FIRST_INCARNATION;
-    write(disk, data_dir, Identity { cluster_id, node_id, incarnation, peers, is_promise: false })
+    write(disk, data_dir, Identity { cluster_id, node_id, incarnation, peers, state: IdentityState::Made })
 }
 
 /// What the folder of one of several nodes holds: nothing, the promise to be one of a cluster, or its data. What is not as it should be is
@@ -142,7 +143,12 @@ pub fn find_as_peer(
     // One that is brought up anew has no journal for a moment.
     let is_whole =
         Journal::exists(disk, data_dir).map_err(read)? || Repairing::is_begun(disk, data_dir).map_err(read)?;
-    if is_whole || found.is_promise { Ok(Some(found)) } else { Err(ForeignData::Gone { path, node_id }) }
+    match found.state {
+        // It asks because it has nothing.
+        IdentityState::Asks if has_data => Err(ForeignData::Missing { path }),
+        IdentityState::Made if !is_whole => Err(ForeignData::Gone { path, node_id }),
+        IdentityState::Asks | IdentityState::Promise | IdentityState::Made => Ok(Some(found)),
+    }
 }
 
 /// Promises that this node is one of a cluster.
@@ -161,7 +167,33 @@ pub fn promise(
     cluster_id: [u8; 16],
 ) -> Result<Identity, ForeignData> {
     let (peers, incarnation) = (rising(peers), Identity::FIRST_INCARNATION);
-    write(disk, data_dir, Identity { cluster_id, node_id, incarnation, peers, is_promise: true })
+    write(disk, data_dir, Identity { cluster_id, node_id, incarnation, peers, state: IdentityState::Promise })
+}
+
+/// This node has nothing, and the others of its cluster have data: it asks to be readmitted, as this life.
+///
+/// # Durability
+/// That it asks, and as which life: another folder asks as another one.
+/// # Errors
+/// As [`claim_as_peer`].
+/// # Source
+/// Failure rule 4; docs/decisions/019-readmission.md.
+pub fn ask_to_return(
+    disk: &dyn Disk,
+    data_dir: &Path,
+    node_id: NodeId,
+    peers: &[NodeId],
+    (cluster_id, incarnation): ([u8; 16], u32),
+) -> Result<Identity, ForeignData> {
+    let peers = rising(peers);
+    write(disk, data_dir, Identity { cluster_id, node_id, incarnation, peers, state: IdentityState::Asks })
+}
+
+/// The life that a node asks as that has lost its data: later than every one that the others know of it, and one that no other empty folder
+/// would draw at the same time. Some hundred of them fit one after the other.
+#[must_use]
+pub fn next_life(above: u32, random: u32) -> Option<u32> {
+    above.checked_add(1)?.checked_add(random % LIVES_DRAWN_FROM)
 }
 
 fn write(disk: &dyn Disk, data_dir: &Path, identity: Identity) -> Result<Identity, ForeignData> {
@@ -186,9 +218,12 @@ fn named(node: NodeId, peers: &[NodeId]) -> String {
     format!("node {node} of this cluster of nodes {:?}", numbers(peers))
 }
 
+/// Two folders that ask at the same time draw the same life once in 16 million times.
+const LIVES_DRAWN_FROM: u32 = 1 << 24;
+
 #[cfg(test)]
 mod tests {
-    use super::{ForeignData, claim, claim_as_peer, find_as_peer, promise};
+    use super::{ForeignData, ask_to_return, claim, claim_as_peer, find_as_peer, next_life, promise};
     use mortarmq_storage::{Disk, Identity, MemoryDisk};
     use mortarmq_types::NodeId;
     use std::path::Path;
@@ -247,6 +282,22 @@ mod tests {
         promised.fulfil(&disk, dir).expect("promised");
         let refused = found().expect_err("something was durable here").to_string();
         assert!(refused.contains("data is gone") && refused.contains("must not vote"), "{refused}");
+    }
+
+    #[test]
+    fn rule_4_a_node_that_asks_has_no_data_and_a_life_of_its_own() {
+        let disk = MemoryDisk::new();
+        let (dir, peers) = (Path::new(DATA_DIR), [0, 1, 2].map(NodeId::new));
+        let found = || find_as_peer(&disk, dir, NodeId::new(1), &peers);
+        let asks = ask_to_return(&disk, dir, NodeId::new(1), &peers, ([5; 16], 99)).expect("an empty folder");
+        assert_eq!(found().expect("it asks"), Some(asks));
+        let again = ask_to_return(&disk, dir, NodeId::new(1), &peers, ([5; 16], 100));
+        assert!(matches!(again, Err(ForeignData::Identity(_))), "another process of this folder");
+        disk.create_dir_all(&dir.join("topics")).expect("no crash");
+        disk.create_new(&dir.join("topics/something")).expect("no crash");
+        assert!(matches!(found(), Err(ForeignData::Missing { .. })));
+        assert_eq!((next_life(1, 0), next_life(1, 1 << 24 | 5)), (Some(2), Some(7)));
+        assert_eq!((next_life(u32::MAX, 0), next_life(u32::MAX - 1, 7)), (None, None));
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use mortarmq_storage::{Journal, JournalBatch, JournalError, Released};
 
 use super::room::{Room, Use};
@@ -24,6 +25,11 @@ impl JournalKeeper {
     #[must_use]
     pub fn end(&self) -> (&Path, u64) {
         self.journal.end()
+    }
+
+    /// The members have changed: files that are begun from now on say so.
+    pub fn set_membership(&mut self, membership: Bytes) {
+        self.journal.set_membership(membership);
     }
 
     /// Writes a batch. Gives back what the journal said when there was no room, the reserve used up: that is no failed

@@ -15,8 +15,8 @@ mod segment_keeper;
 mod segments;
 mod turns;
 
-pub use formation::{Outsider, Standing, Step, next_step};
-pub use identity::{ForeignData, claim, claim_as_peer, find_as_peer, promise};
+pub use formation::{Outsider, Standing, Step, Told, data_gone, next_step};
+pub use identity::{ForeignData, ask_to_return, claim, claim_as_peer, find_as_peer, next_life, promise};
 pub use journal_keeper::JournalKeeper;
 pub use read::read;
 pub use recover::{DriveOptions, RecoverError, RecoverStage, RecoverWatch, RecoveredNode, recover};

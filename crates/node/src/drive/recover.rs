@@ -116,7 +116,7 @@ pub enum RecoverError {
     /// The journal has rotted, and with it perhaps what this node voted for last.
     #[error(
         "the end of the journal is damaged, and with it perhaps this node's last vote: it must not vote again as the node it was; \
-         readmit it: mortarmq members readmit"
+         start it with an empty folder, and have it readmitted: mortarmq members readmit"
     )]
     VoteLost {
         /// What is damaged.
@@ -229,9 +229,8 @@ fn recover_whole(
     });
     behind.check_room(path)?;
     let (mut journal, found) = recovered.map_err(RecoverError::Journal)?;
-    if found.membership != recovery.membership() {
-        return Err(RecoverError::Node(recovery.foreign_journal(&found.membership)));
-    }
+    recovery.check_journal(&found.membership).map_err(RecoverError::Node)?;
+    journal.set_membership(recovery.membership());
     let Behind { mut segments, .. } = behind;
     if let Some(covered) = covered.filter(|_| is_installed) {
         if let Some(batch) = recovery.begin_at_checkpoint(watch.now()).map_err(RecoverError::Node)? {

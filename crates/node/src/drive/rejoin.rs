@@ -48,9 +48,7 @@ pub(super) fn start(
     let writer = SegmentWriter::open(Arc::clone(disk), data_dir, options.segments).map_err(RecoverError::Folder)?;
     let mut recovery = NodeRecovery::new(config).map_err(RecoverError::Node)?;
     let (mut journal, found) = open(disk, data_dir, options, &mut recovery)?;
-    if found.membership != recovery.membership() {
-        return Err(RecoverError::Node(recovery.foreign_journal(&found.membership)));
-    }
+    recovery.check_journal(&found.membership).map_err(RecoverError::Node)?;
     if found.batches == 0 {
         let batch = JournalBatch { hard_state: mark.hard_state, ..JournalBatch::default() };
         journal.append(&batch).map_err(RecoverError::Journal)?;

@@ -90,7 +90,7 @@ impl Node {
             log_index,
             term,
             commit_index: state.commit_index,
-            membership: self.config.membership(),
+            membership: self.replica.members().encode(),
             last_stamp_ms: state.time.get(),
         };
         let image = Box::new(self.shard.image());

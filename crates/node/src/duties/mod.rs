@@ -28,6 +28,7 @@ impl Node {
         self.answer_overdue(now);
         self.tick_forwarded(now);
         self.tick_hand_overs(now);
+        self.tick_readmissions(now);
         self.want_trimmed_files_gone(now);
         self.free_room(now);
         self.give_way_for_room();

@@ -11,7 +11,7 @@ pub(crate) mod streams;
 
 use mortarmq_types::{ConnectionId, Position};
 
-use crate::config::{Now, Peer};
+use crate::config::Now;
 use crate::forward::asks::Told;
 use crate::forward::message::{ForwardBody, ForwardMessage, StreamId, forwardable};
 use crate::node::Node;
@@ -25,7 +25,7 @@ impl Node {
     /// A message of another node about forwarded requests. One that is not for this node, or of another epoch, is dropped.
     pub fn handle_forward(&mut self, now: Now, message: ForwardMessage) {
         self.turn(now);
-        let is_known = self.config.peers.iter().any(|peer| peer.raft_id() == message.from);
+        let is_known = self.replica.members().may_speak(message.from);
         if message.to != self.config.raft_id() || !is_known || message.stream.epoch != self.office.epoch {
             return;
         }
@@ -95,7 +95,7 @@ impl Node {
             (to, StreamId { incarnation, epoch: self.office.epoch }, body)
         } else {
             let leader = self.office.leader?;
-            let to = self.config.peers.iter().find(|peer| peer.node_id == leader).map(|peer: &Peer| peer.raft_id())?;
+            let to = self.replica.leader().filter(|id| crate::config::node_of(*id) == leader)?;
             let body = self.asks.poll()?;
             (to, StreamId { incarnation: self.config.node_incarnation, epoch: self.office.epoch }, body)
         };

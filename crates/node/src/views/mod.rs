@@ -1,6 +1,7 @@
 //! Answers to queries as data: the shapes of the operator routes. One file per question makes them from the state.
 
 pub mod balance;
+pub mod cluster;
 pub mod dead_letters;
 pub mod defaults;
 pub mod groups;
@@ -14,6 +15,7 @@ pub mod topics;
 pub mod trace;
 
 pub use balance::{BalanceView, PathBooks};
+pub use cluster::{AskingView, ClusterView, NodeView};
 pub use dead_letters::{DeadLetterView, DeadLettersView};
 pub use defaults::DefaultsView;
 pub use groups::{GroupView, GroupsView, MemberView};

@@ -14,10 +14,10 @@ use mortarmq_node::{
     ReadResult, Reply, Request, SegmentWork, Subscribe,
 };
 use mortarmq_shard::record::NewRecord;
-use mortarmq_shard::{PublishRun, PublishRunBuilder, SettleItem, SettleKind, StartPolicy, Times};
+use mortarmq_shard::{Image, PublishRun, PublishRunBuilder, SettleItem, SettleKind, StartPolicy, Times};
 use mortarmq_storage::{
-    Covered, Disk, Identity, Journal, JournalBatch, JournalOptions, MemoryDisk, RecoverStop, SegmentOptions,
-    SegmentReader, SegmentWriter, has_data, load_checkpoint,
+    CheckpointMeta, Covered, Disk, Identity, IdentityState, Journal, JournalBatch, JournalOptions, MemoryDisk,
+    RecoverStop, SegmentOptions, SegmentReader, SegmentWriter, has_data, load_checkpoint,
 };
 use mortarmq_types::{
     ConnectionId, DeliveryId, MemberId, MonotonicTime, NodeId, Partition, ProducerId, ProducerSeq, Seq, ShardId,
@@ -302,15 +302,7 @@ impl Rig {
                     self.put_off += 1;
                     self.node.handle_checkpoint_put_off(self.now, meta.log_index);
                 }
-                Output::Checkpoint { meta, image, .. } => {
-                    let mut bytes = BytesMut::new();
-                    image.encode(&mut bytes);
-                    let begun = self.disk.operations();
-                    let written = self.segments.checkpoint(&meta, &bytes).map_err(crashed)?;
-                    self.note(begun, Doing::Checkpoint);
-                    self.checkpoints += 1;
-                    self.node.handle_checkpoint_written(self.now, meta.log_index, written.bytes);
-                }
+                Output::Checkpoint { meta, image, .. } => self.write_checkpoint(&meta, &image)?,
                 Output::ReleaseJournal { log_index, keep_bytes, frees_spares } => {
                     self.releases.push((log_index, keep_bytes, frees_spares));
                     let begun = self.disk.operations();
@@ -325,10 +317,22 @@ impl Rig {
                 | Output::SendForward { .. }
                 | Output::SendCatchUp { .. }
                 | Output::CatchUp { .. }
+                | Output::Members { .. }
                 | Output::Role { .. } => {}
             }
             self.check();
         }
+        Ok(())
+    }
+
+    fn write_checkpoint(&mut self, meta: &CheckpointMeta, image: &Image) -> Result<(), Crashed> {
+        let mut bytes = BytesMut::new();
+        image.encode(&mut bytes);
+        let begun = self.disk.operations();
+        let written = self.segments.checkpoint(meta, &bytes).map_err(crashed)?;
+        self.note(begun, Doing::Checkpoint);
+        self.checkpoints += 1;
+        self.node.handle_checkpoint_written(self.now, meta.log_index, written.bytes);
         Ok(())
     }
 
@@ -677,7 +681,7 @@ fn claim(disk: &MemoryDisk, data_dir: &Path) -> Result<(), Crashed> {
     }
     assert!(!has_data(disk, data_dir).map_err(crashed)?, "rule 4: data without an identity");
     let (node_id, incarnation) = (NodeId::ZERO, Identity::FIRST_INCARNATION);
-    Identity { cluster_id: [9; 16], node_id, incarnation, peers: vec![node_id], is_promise: false }
+    Identity { cluster_id: [9; 16], node_id, incarnation, peers: vec![node_id], state: IdentityState::Made }
         .write(disk, data_dir)
         .map_err(crashed)
 }

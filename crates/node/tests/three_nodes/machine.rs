@@ -12,7 +12,8 @@ use mortarmq_node::drive::{
 use mortarmq_node::{CatchUpDone, CatchUpWork, Node, NodeConfig, Now, Peer, ReadJob, ReadResult, SegmentWork};
 use mortarmq_shard::Image;
 use mortarmq_storage::{
-    CheckpointMeta, Disk, JournalBatch, JournalOptions, MemoryDisk, SegmentOptions, SegmentReader, Stretch,
+    CheckpointMeta, Disk, Identity, IdentityState, JournalBatch, JournalOptions, MemoryDisk, SegmentOptions,
+    SegmentReader, Stretch,
 };
 use mortarmq_types::{MonotonicTime, NodeId, ShardId, WallTime};
 
@@ -32,6 +33,10 @@ pub(crate) struct Machine {
     pub(crate) holds_segments: bool,
     /// Writes to its journal.
     pub(crate) journal_writes: u64,
+    /// Whether its disk may stop anywhere, once.
+    pub(crate) crash_anywhere: bool,
+    /// Whether its data is gone, and it is none of the cluster yet.
+    pub(crate) is_wiped: bool,
 }
 
 /// The clocks of a machine: each runs a little differently.
@@ -54,6 +59,8 @@ pub(crate) struct Process {
     pub(crate) segment_jobs: VecDeque<SegmentJob>,
     pub(crate) segments_are_busy: bool,
     pub(crate) next_tick: MonotonicTime,
+    /// What becomes the identity when something is durable.
+    promise: Option<(Identity, Arc<dyn Disk>)>,
 }
 
 /// When the disk of a machine stops.
@@ -148,6 +155,8 @@ impl Machine {
             crash: None,
             holds_segments: false,
             journal_writes: 0,
+            is_wiped: false,
+            crash_anywhere: false,
         }
     }
 
@@ -156,7 +165,8 @@ impl Machine {
         let disk: Arc<dyn Disk> = Arc::new(self.disk.clone());
         let data_dir = Path::new(DATA_DIR);
         let ids: Vec<NodeId> = (0..options.nodes).map(node_id).collect();
-        let identity = claim_as_peer(&*disk, data_dir, node_id(node), &ids, [9; 16]).map_err(|error| chain(&error))?;
+        let identity = claim_as_peer(&*disk, data_dir, node_id(node), &ids, CLUSTER).map_err(|error| chain(&error))?;
+        assert_ne!(identity.state, IdentityState::Asks, "rule 4: it was not admitted");
         let room = Room::open(Arc::clone(&disk), data_dir, 4 << 20, 1 << 20, |_| {});
         let room = Arc::new(room.map_err(|error| format!("the reserve: {error}"))?);
         let mut config = NodeConfig::new(node_id(node), [self.clock.boot; 16], self.life * 100 + node as u64);
@@ -190,6 +200,7 @@ impl Machine {
             segment_jobs: VecDeque::new(),
             segments_are_busy: false,
             next_tick: MonotonicTime::ZERO,
+            promise: (identity.state == IdentityState::Promise).then_some((identity, disk)),
         });
         Ok(())
     }
@@ -219,6 +230,9 @@ impl Process {
             Some(JournalJob::Append { ready_number, batch }) => {
                 let full = self.journal.append(&batch).map_err(|error| chain(&error))?;
                 assert!(full.is_none(), "these disks have room");
+                if let Some((mut identity, disk)) = self.promise.take() {
+                    identity.fulfil(&*disk, Path::new(DATA_DIR)).map_err(|error| chain(&error))?;
+                }
                 Ok(Some(Told::Journal { ready_number }))
             }
             Some(JournalJob::Release { log_index, keep_bytes, frees_spares }) => {
@@ -313,3 +327,4 @@ impl RecoverWatch for Watch {
 }
 
 pub(crate) const DATA_DIR: &str = "/data";
+pub(crate) const CLUSTER: [u8; 16] = [9; 16];

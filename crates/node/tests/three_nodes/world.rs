@@ -102,6 +102,10 @@ pub(crate) enum Event {
     Start {
         node: usize,
     },
+    /// A node whose data is gone asks the others, and goes on by what they say.
+    Enter {
+        node: usize,
+    },
     /// All links carry everything again.
     Heal,
     FastDisk {
@@ -230,6 +234,7 @@ impl World {
             Event::Client { client, connection, heard } => self.client_hears(client, connection, heard),
             Event::Wake { client } => self.client_wakes(client),
             Event::Start { node } => self.start(node),
+            Event::Enter { node } => self.enter(node),
             Event::Heal => self.heal(),
             Event::FastDisk { node } => self.machines[node].sync_us = 300,
         }
@@ -277,9 +282,13 @@ impl World {
         if self.machines[node].process.is_some() {
             return;
         }
+        if self.machines[node].is_wiped {
+            return self.enter(node);
+        }
         let (now_us, options) = (self.now_us, self.options);
         if let Err(error) = self.machines[node].start(node, now_us, options) {
-            panic!("P1: node {node} does not start: {error}");
+            assert!(self.machines[node].crash_anywhere, "P1: node {node} does not start: {error}");
+            return self.crash(node, &error);
         }
         self.seen[node] = Moment::default();
         let life = self.machines[node].life;
@@ -308,6 +317,10 @@ impl World {
 
     /// The disk of a machine stopped, as it was asked to.
     fn crash(&mut self, node: usize, error: &str) {
+        if std::mem::take(&mut self.machines[node].crash_anywhere) {
+            self.lose_power(node);
+            return self.at(20_000, Event::Start { node });
+        }
         let crash = self.machines[node].crash.take().filter(|crash| crash.is_armed);
         let crash = crash.unwrap_or_else(|| panic!("node {node}: {error}"));
         self.record.reach("crash of a catch-up");
@@ -480,6 +493,7 @@ impl World {
                     process.journal_jobs.push_back(JournalJob::Release { log_index, keep_bytes, frees_spares });
                     self.poke_journal(node, false);
                 }
+                Output::Members { membership, .. } => process.journal.set_membership(membership),
                 Output::Segments { ticket, work } => self.give_segments(node, SegmentJob::Work { ticket, work }),
                 Output::CatchUp { work } => self.give_segments(node, SegmentJob::CatchUp { work }),
                 Output::Checkpoint { meta, image, holds } => {

@@ -16,12 +16,12 @@
 //! | 72 | reject_hint u64, priority i64 | where to try next; the candidate's priority |
 //! | 88 | context_bytes u32, entry_count u32 | |
 //! | 96 | context | which round of reads a heartbeat is for, or what an election is for |
-//! | | per entry: term u64, data_bytes u32, data | in order |
+//! | | per entry: term u64, data_bytes u32, data | in order; the highest bit of data_bytes: it changes members |
 //! | end − 4 | crc u32 | CRC32C of all the above |
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use mortarmq_types::ShardId;
-use raft::eraftpb::{Entry, Message, MessageType};
+use raft::eraftpb::{Entry, EntryType, Message, MessageType};
 use thiserror::Error;
 
 use super::envelope::{CRC_BYTES, KIND_AND_FLAGS_BYTES, MAGIC_AND_VERSION_BYTES, VERSION, open};
@@ -97,7 +97,10 @@ impl PeerMessage {
         out.put_slice(&message.context);
         for entry in message.entries.iter() {
             out.put_u64(entry.term);
-            out.put_u32(u32::try_from(entry.data.len()).expect("an entry is far below 4 GiB"));
+            let data_bytes = u32::try_from(entry.data.len()).expect("an entry is far below 2 GiB");
+            assert!(data_bytes & ENTRY_CHANGES == 0, "an entry is far below 2 GiB");
+            let changes = entry.get_entry_type() == EntryType::EntryConfChangeV2;
+            out.put_u32(data_bytes | if changes { ENTRY_CHANGES } else { 0 });
             out.put_slice(&entry.data);
         }
         let crc = crc32c::crc32c(&out[begin..]);
@@ -165,9 +168,13 @@ fn take_entries(left: &mut Bytes, before: u64, count: usize) -> Result<Vec<Entry
             return Err(PeerBytesError::Pieces);
         }
         let term = left.get_u64();
-        let data_bytes = left.get_u32() as usize;
-        let data = take(left, data_bytes)?;
-        entries.push(Entry { index, term, data, ..Entry::default() });
+        let data_bytes = left.get_u32();
+        let data = take(left, (data_bytes & !ENTRY_CHANGES) as usize)?;
+        let mut entry = Entry { index, term, data, ..Entry::default() };
+        if data_bytes & ENTRY_CHANGES != 0 {
+            entry.set_entry_type(EntryType::EntryConfChangeV2);
+        }
+        entries.push(entry);
     }
     Ok(entries)
 }
@@ -205,6 +212,8 @@ const FLAG_REJECT: u8 = 1;
 const FLAG_SHORT_OF_ROOM: u8 = 2;
 const HEADER_BYTES: usize = 96;
 const ENTRY_BYTES: usize = 12;
+/// In the length of an entry: it changes members. A build without changes takes it for a length that does not fit.
+const ENTRY_CHANGES: u32 = 1 << 31;
 const _: () = assert!(HEADER_BYTES == MAGIC_AND_VERSION_BYTES + KIND_AND_FLAGS_BYTES + 2 * 4 + 9 * 8 + 2 * 4);
 
 #[cfg(test)]

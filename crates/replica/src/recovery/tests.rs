@@ -4,6 +4,7 @@ use mortarmq_types::Epoch;
 use super::{Recovery, RecoveryError};
 use crate::config::ReplicaConfig;
 use crate::entry::{Entry, EntryKind, HardState};
+use crate::membership::{Change, Membership};
 
 fn entry(log_index: u64, term: u64) -> Entry {
     let data = Bytes::from(format!("{log_index}/{term}"));
@@ -210,4 +211,66 @@ fn a_journal_that_does_not_fit_an_install_is_refused() {
     assert!(matches!(older.begin_at_checkpoint(), Err(RecoveryError::HardStateMissing { term: 2, .. })));
     let mut other = recovery(10, 3);
     other.handle_batch(hard(3, 10), vec![snapshot(10, 2)]).unwrap_err();
+}
+
+/// Lives of the third node of three.
+const OLD: u64 = 3 << 32 | 1;
+const NEW: u64 = 3 << 32 | 9;
+
+fn change(log_index: u64, term: u64, change: Change) -> Entry {
+    Entry { kind: EntryKind::ConfChange, data: change.encode(), ..entry(log_index, term) }
+}
+
+fn replaced(log_index: u64, term: u64) -> Entry {
+    change(log_index, term, Change::Replace { old: OLD, new: NEW })
+}
+
+fn with_lives(applied: u64, members: Membership) -> Recovery {
+    let mut config = ReplicaConfig::new(1 << 32 | 1, vec![1 << 32 | 1, 2 << 32 | 1, OLD], 0);
+    (config.applied, config.applied_epoch, config.members) = (applied, Epoch::new(u64::from(applied > 0)), members);
+    Recovery::begin(config).unwrap()
+}
+
+fn first() -> Membership {
+    Membership::new(vec![1 << 32 | 1, 2 << 32 | 1, OLD], vec![])
+}
+
+fn with_learner() -> Membership {
+    Membership::new(vec![1 << 32 | 1, 2 << 32 | 1], vec![NEW])
+}
+
+#[test]
+fn rule_4_a_start_takes_the_checkpoints_members_and_the_committed_changes_behind_it() {
+    let mut recovery = with_lives(0, first());
+    recovery.handle_batch(hard(1, 1), vec![entry(1, 1), replaced(2, 1), entry(3, 1)]).unwrap();
+    assert_eq!(*recovery.members(), first(), "it is not known to be committed");
+    let handed_out = recovery.handle_batch(hard(1, 2), vec![]).unwrap();
+    assert_eq!((indexes(&handed_out), recovery.members()), (vec![2], &with_learner()));
+    let replica = recovery.finish().unwrap();
+    replica.check();
+    assert_eq!((replica.members(), replica.changed_at()), (&with_learner(), 2));
+    // From a checkpoint behind it, the entry that the journal still holds changes nothing more.
+    let mut recovery = with_lives(2, with_learner());
+    let promoted = change(4, 1, Change::Promote { id: NEW });
+    let batch = vec![entry(1, 1), replaced(2, 1), entry(3, 1), promoted];
+    assert_eq!(indexes(&recovery.handle_batch(hard(1, 4), batch).unwrap()), [3, 4]);
+    let replica = recovery.finish().unwrap();
+    assert_eq!((replica.members().voters().len(), replica.promoted()), (3, Some(NEW)));
+}
+
+#[test]
+fn p1_a_change_that_another_leaders_entry_replaced_was_none() {
+    let mut recovery = with_lives(0, first());
+    recovery.handle_batch(hard(1, 0), vec![entry(1, 1), replaced(2, 1)]).unwrap();
+    recovery.handle_batch(hard(2, 2), vec![entry(2, 2)]).unwrap();
+    assert_eq!(*recovery.finish().unwrap().members(), first());
+}
+
+#[test]
+fn p1_a_change_that_is_not_known_to_be_committed_is_in_the_log_and_takes_effect_once_it_is() {
+    let mut recovery = with_lives(0, first());
+    recovery.handle_batch(hard(1, 0), vec![entry(1, 1), replaced(2, 1)]).unwrap();
+    let replica = recovery.finish().unwrap();
+    assert_eq!((replica.members(), replica.last_log_index()), (&first(), 2));
+    replica.check();
 }

@@ -5,10 +5,11 @@
 
 use bytes::Bytes;
 use raft::StateRole;
-use raft::eraftpb::{ConfState, Message, MessageType, Snapshot, SnapshotMetadata};
+use raft::eraftpb::{Message, MessageType, Snapshot, SnapshotMetadata};
 
 use super::Replica;
 use crate::entry::{Entry, EntryKind};
+use crate::membership::Membership;
 use crate::peer_message::PeerMessage;
 
 impl Replica {
@@ -36,18 +37,18 @@ impl Replica {
 
     /// Tells the library of a snapshot, as if its leader had sent it; the leader is answered where this replica stands. Says
     /// whether the log begins anew: then an [`crate::Output::Append`] with an entry of [`EntryKind::Snapshot`] follows, and with its
-    /// durability everything up to `log_index` counts as applied. The state at that entry must be durable before this is called.
+    /// durability everything up to `log_index` counts as applied. `members` are those at that entry, this replica among them. The state at
+    /// that entry must be durable before this is called.
     ///
     /// # Source
     /// Failure rule 1. The entry is committed: a leader has it in a checkpoint, whoever leads now.
-    pub fn install(&mut self, log_index: u64, term: u64) -> bool {
+    pub fn install(&mut self, log_index: u64, term: u64, members: &Membership) -> bool {
         let raft = &self.raw.raft;
         if raft.state != StateRole::Follower || raft.leader_id == raft::INVALID_ID || self.installing.is_some() {
             return false;
         }
-        let conf_state = ConfState { voters: self.voters.clone(), ..ConfState::default() };
         let mut metadata = SnapshotMetadata { index: log_index, term, ..SnapshotMetadata::default() };
-        metadata.set_conf_state(conf_state);
+        metadata.set_conf_state(members.conf_state());
         let mut snapshot = Snapshot::default();
         snapshot.set_metadata(metadata);
         let mut message = Message { from: raft.leader_id, to: raft.id, term: raft.term, ..Message::default() };
@@ -56,7 +57,13 @@ impl Replica {
         // Its term is the present one, and its sender a voter: nothing of it can be refused.
         let _ = self.raw.step(message);
         self.after_input();
-        self.raw.snap().is_some()
+        let begins_anew = self.raw.snap().is_some();
+        if begins_anew {
+            self.members = members.clone();
+            self.changes.clear();
+            self.promoted = None;
+        }
+        begins_anew
     }
 
     /// Takes note of who leads, of a message of that leader, and nothing else of it; says whether it is one, of no epoch that is over here.

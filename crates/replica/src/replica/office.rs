@@ -7,6 +7,7 @@ use thiserror::Error;
 use super::{Office, Replica};
 use crate::election::ELECTION_TICKS;
 use crate::handover::{OfficeStep, OfficeView};
+use crate::membership::MemberRole;
 use crate::output::Output;
 
 /// How a follower stands, as its leader sees it.
@@ -14,8 +15,12 @@ use crate::output::Output;
 pub struct Follower {
     /// Its Raft id.
     pub id: u64,
+    /// Whether it is brought up, and neither votes nor counts.
+    pub learns: bool,
     /// The last log index that it has acknowledged in this office; 0 before it acknowledged any.
     pub acknowledged: u64,
+    /// The last log index of which it has said in this office that it knows it to be committed.
+    pub committed: u64,
     /// How long it said nothing; `None` if it never said anything to this process.
     ///
     /// # Units
@@ -52,7 +57,7 @@ impl Replica {
         if !self.is_leader() {
             return Err(HandOverError::NotLeader);
         }
-        let named = to.filter(|id| *id != self.id() && self.voters.contains(id));
+        let named = to.filter(|id| *id != self.id() && self.members.voters().contains(id));
         let heir = if to.is_some() { named } else { self.handover.heir(&self.office_view()) };
         let heir = heir.ok_or(HandOverError::Nobody)?;
         self.raw.transfer_leader(heir);
@@ -74,7 +79,7 @@ impl Replica {
     /// P12: a process that is being stopped serves no new client, and may take seconds to stop. Were it elected meanwhile,
     /// nobody could write.
     pub fn stand_aside(&mut self) {
-        self.stands_aside = self.voters.len() > 1;
+        self.stands_aside = !self.is_alone();
         self.decline_office();
         self.after_input();
     }
@@ -114,7 +119,7 @@ impl Replica {
     /// promised is whole, and it answers heartbeats, but it can acknowledge nothing.
     #[must_use]
     pub fn ticks_without_majority(&self) -> u64 {
-        let others = self.voters.iter().filter(|id| **id != self.id());
+        let others = self.members.voters().iter().filter(|id| **id != self.id());
         let silent = |id: &u64| {
             let heard = self.handover.silent_ticks(*id, self.tick).filter(|_| !self.needs_files(*id));
             heard.unwrap_or(self.tick)
@@ -122,7 +127,7 @@ impl Replica {
         let mut silent: Vec<u64> = others.map(silent).collect();
         silent.push(0);
         silent.sort_unstable();
-        silent[raft::majority(self.voters.len()) - 1]
+        silent[raft::majority(self.members.voters().len()) - 1]
     }
 
     /// Whether a majority that was heard within so many ticks and can acknowledge has room on its disks: with this node, or
@@ -140,10 +145,11 @@ impl Replica {
             }
             is_heard(id) && !self.needs_files(id) && !self.handover.is_short_of_room(id)
         };
-        self.voters.iter().filter(has_room).count() >= raft::majority(self.voters.len())
+        let voters = self.members.voters();
+        voters.iter().filter(has_room).count() >= raft::majority(voters.len())
     }
 
-    /// The others, in the order of the configuration, as this leader sees them; none where there is no office.
+    /// The others, voters first, as this leader sees them; none where there is no office.
     #[must_use]
     pub fn followers(&self) -> Vec<Follower> {
         if !self.is_leader() {
@@ -158,13 +164,15 @@ impl Replica {
             let has_until = if acknowledged == 0 { next.saturating_sub(1) } else { acknowledged };
             let lag_bytes = if self.needs_files(id) { None } else { self.raw.store().bytes_above(has_until) };
             let lag_entries = self.raw.raft.raft_log.last_index().saturating_sub(has_until);
-            Follower { id, acknowledged, silent_ticks, lag_bytes, lag_entries }
+            let committed = self.raw.raft.prs().get(id).map_or(0, |progress| progress.committed_index);
+            let learns = self.members.role(id) == Some(MemberRole::Learner);
+            Follower { id, learns, acknowledged, committed, silent_ticks, lag_bytes, lag_entries }
         };
-        self.voters.iter().copied().filter(|id| *id != self.id()).map(follower).collect()
+        self.members.ids().filter(|id| *id != self.id()).map(follower).collect()
     }
 
     /// Whether a follower lacks what is no longer in memory. That it lacks anything is known to its leader only.
-    fn needs_files(&self, id: u64) -> bool {
+    pub(super) fn needs_files(&self, id: u64) -> bool {
         let raft = &self.raw.raft;
         let next = raft.prs().get(id).map_or(1, |progress| progress.next_idx);
         raft.state == StateRole::Leader && next <= self.raw.store().base_index()
@@ -189,13 +197,17 @@ impl Replica {
         if office.epoch != self.office.epoch || !office.is_leader {
             self.reads.clear();
         }
+        if office.is_leader && !self.office.is_leader {
+            // What it has sent in this office so far may not say yet what is committed.
+            self.told_from = self.last_log_index() + 1;
+        }
         self.office = office;
         let Office { leader, epoch, is_leader } = office;
         self.outputs.push_back(Output::Role { leader, epoch, is_leader });
     }
 
     pub(super) fn give_way_if_the_disk_hangs(&mut self) {
-        if self.raw.raft.state != StateRole::Leader || self.voters.len() == 1 {
+        if self.raw.raft.state != StateRole::Leader || self.is_alone() {
             return;
         }
         let view = self.office_view();
@@ -208,7 +220,7 @@ impl Replica {
 
     fn office_view(&self) -> OfficeView {
         let raft = &self.raw.raft;
-        let followers = self.voters.iter().filter(|id| **id != raft.id);
+        let followers = self.members.voters().iter().filter(|id| **id != raft.id);
         OfficeView {
             tick: self.tick,
             oldest_unsynced_tick: self.ready_queue.oldest_tick(),
@@ -219,7 +231,7 @@ impl Replica {
         }
     }
 
-    fn matched(&self, id: u64) -> u64 {
+    pub(super) fn matched(&self, id: u64) -> u64 {
         self.raw.raft.prs().get(id).map_or(0, |progress| progress.matched)
     }
 }

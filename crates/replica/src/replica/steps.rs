@@ -43,7 +43,7 @@ impl Replica {
             self.reads.confirm(&read.request_ctx, read.index);
         }
         self.raw.advance_append_async(ready);
-        if Mutant::OwnUnsyncedCounted.is_on() && self.voters.len() > 1 && self.is_leader() {
+        if Mutant::OwnUnsyncedCounted.is_on() && !self.is_alone() && self.is_leader() {
             self.raw.on_persist_ready(pending.number);
         }
         self.deliver(&committed);
@@ -75,7 +75,10 @@ impl Replica {
         for entry in committed.iter().map(Entry::from_raft) {
             let log_index = entry.log_index;
             assert_eq!(log_index, self.delivered + 1, "committed entries are delivered once, in order");
-            assert!(entry.kind == EntryKind::Normal, "entry {log_index} changes members: refused at both doors");
+            if entry.kind == EntryKind::ConfChange {
+                let change = entry.change().expect("one that is not known is refused at both doors");
+                self.changes.push_back((log_index, change));
+            }
             self.delivered = log_index;
             if entry.has_payload() {
                 self.delivered_payload = log_index;
@@ -113,7 +116,7 @@ impl Replica {
     /// Ends every call into the library: takes its randomness away before it is read, and looks at what must hold.
     pub(super) fn after_input(&mut self) {
         let raft = &mut self.raw.raft;
-        let ticks = election_ticks(self.place, self.voters.len(), raft.term);
+        let ticks = election_ticks(self.place, self.places, raft.term);
         raft.set_randomized_election_timeout(ticks);
         self.assert_order();
         self.highest_term = self.raw.raft.term;

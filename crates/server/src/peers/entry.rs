@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use mortarmq_node::drive::Standing;
-use mortarmq_storage::{Disk, Identity, IdentityError};
+use mortarmq_storage::{Disk, Identity, IdentityError, IdentityState};
 use mortarmq_transport::Mutual;
 use mortarmq_types::NodeId;
 use tokio::net::TcpListener;
@@ -16,8 +16,10 @@ use super::card::Card;
 use super::handshake::OwnSide;
 use super::incoming::{Gate, PeerListener};
 use super::known::Known;
+use super::lives::Lives;
 use super::outgoing::{Dial, PeerLinks};
 use super::tls::Threshold;
+use super::waiting_room::Why;
 use crate::config::{Cluster, PeerAddress};
 use crate::inbox::EventSender;
 use crate::relay::{Doors, Relay};
@@ -47,8 +49,8 @@ impl Entry {
         let failed = |source| StartError::Bind { key: "listen_peer", address: cluster.listen_peer, source };
         let listener = runtime.block_on(TcpListener::bind(cluster.listen_peer)).map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
-        let own =
-            OwnSide { node, incarnation: 0, cluster: None, nodes: cluster.nodes(), secret: cluster.secret.clone() };
+        let (nodes, secret, lives) = (cluster.nodes(), cluster.secret.clone(), Lives::default());
+        let own = OwnSide { node, incarnation: 0, cluster: None, nodes, secret, lives };
         let others = cluster.peers.iter().filter(|peer| peer.id != node.get());
         let dial =
             |peer: &PeerAddress| Dial { node: NodeId::new(peer.id), address: peer.peer.clone(), tls: tls.cloned() };
@@ -62,8 +64,13 @@ impl Entry {
     }
 
     /// Whose data the folder has; waits for the others where it has none.
-    pub(crate) async fn identity(&mut self, disk: &dyn Disk, data_dir: &Path) -> Result<Identity, AssemblyError> {
-        let identity = assemble(disk, data_dir, &self.own, &self.others, &self.gate).await?;
+    pub(crate) async fn identity(
+        &mut self,
+        disk: &dyn Disk,
+        data_dir: &Path,
+        why: &Why,
+    ) -> Result<Identity, AssemblyError> {
+        let identity = assemble((disk, data_dir), &self.own, &self.others, &self.gate, why).await?;
         (self.own.incarnation, self.own.cluster) = (identity.incarnation, Some(identity.cluster_id));
         Ok(identity)
     }
@@ -91,7 +98,7 @@ impl Entry {
     /// What is to be done when the first batch is durable, if the folder holds a promise only.
     pub(crate) fn promise(&self, disk: &Arc<dyn Disk>, data_dir: &Path, identity: Identity) -> Option<Promise> {
         let (disk, data_dir, gate) = (Arc::clone(disk), data_dir.to_path_buf(), Arc::clone(&self.gate));
-        identity.is_promise.then_some(Promise { disk, data_dir, identity, gate })
+        (identity.state == IdentityState::Promise).then_some(Promise { disk, data_dir, identity, gate })
     }
 }
 

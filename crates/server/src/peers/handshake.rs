@@ -18,6 +18,8 @@ use hmac::{Hmac, KeyInit, Mac};
 use mortarmq_types::NodeId;
 use sha2::Sha256;
 
+use super::lives::Lives;
+
 /// The secret that the nodes of a cluster share.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret(String);
@@ -86,6 +88,8 @@ pub(crate) struct OwnSide {
     /// All nodes of the cluster, rising.
     pub(crate) nodes: Vec<NodeId>,
     pub(crate) secret: Secret,
+    /// Which life of each node belongs to the cluster.
+    pub(crate) lives: Lives,
 }
 
 /// What whoever dials says first.
@@ -95,7 +99,8 @@ pub(crate) struct Hello {
     pub(crate) lane: Lane,
     pub(crate) from: NodeId,
     to: NodeId,
-    incarnation: u32,
+    /// Which life of its data it has; on the lane for asking, the one that it asks to be readmitted as.
+    pub(crate) incarnation: u32,
     cluster: [u8; 16],
     nonce: Nonce,
     nodes: Vec<NodeId>,
@@ -133,10 +138,19 @@ pub(crate) enum Refusal {
     /// It is still starting.
     #[error("the other node is still starting")]
     NotOpen,
+    /// The log says that a later life of the dialling node belongs to the cluster.
+    #[error(
+        "this node was replaced: a later life of it was readmitted. What is in its data_dir is of no use to the cluster any more; with an \
+         empty one it can be readmitted"
+    )]
+    Replaced,
+    /// The same of the node that answers.
+    #[error("that node has data of an earlier life of it, which was replaced")]
+    Earlier,
 }
 
 impl Refusal {
-    const ALL: [Self; 7] = [
+    const ALL: [Self; 9] = [
         Self::Garbage,
         Self::Secret,
         Self::Version,
@@ -144,6 +158,8 @@ impl Refusal {
         Self::OtherPeers,
         Self::OtherCluster,
         Self::NotOpen,
+        Self::Replaced,
+        Self::Earlier,
     ];
 
     fn number(self) -> u8 {
@@ -221,6 +237,9 @@ impl Hello {
             return Ok(());
         }
         match own.cluster {
+            Some(cluster) if cluster == self.cluster && own.lives.is_over(self.from, self.incarnation) => {
+                Err(Refusal::Replaced)
+            }
             Some(cluster) if is_open && cluster == self.cluster => Ok(()),
             Some(cluster) if cluster != self.cluster => Err(Refusal::OtherCluster),
             _ => Err(Refusal::NotOpen),
@@ -268,11 +287,15 @@ pub(crate) fn answered(
     }
     let mut fields = fields;
     let (version, _, node) = (fields.get_u16(), fields.get_u8(), fields.get_u16());
+    let incarnation = fields.get_u32();
     if version != VERSION {
         return Err(Refusal::Version);
     }
     if NodeId::new(node) != hello.to {
         return Err(Refusal::OtherNode);
+    }
+    if hello.lane != Lane::Ask && own.lives.is_over(hello.to, incarnation) {
+        return Err(Refusal::Earlier);
     }
     let proof = own.secret.mac(DIALLER_PROVES, &[hello_bytes, welcome]).finalize().into_bytes().to_vec();
     Ok((proof, keys(&own.secret, hello_bytes, welcome)))
@@ -315,6 +338,8 @@ const DIALLER_SEALS: &str = "mortarmq peer 1: dialler seals";
 #[cfg(test)]
 mod tests {
     use super::{Hello, Lane, OwnSide, Refusal, Secret, Welcome, answered, proved};
+    use crate::peers::lives::Lives;
+    use mortarmq_node::Peer;
     use mortarmq_types::NodeId;
 
     const CLUSTER: [u8; 16] = [7; 16];
@@ -322,7 +347,8 @@ mod tests {
     fn node(node: u16) -> OwnSide {
         let nodes = [0, 1, 2].map(NodeId::new).to_vec();
         let secret = Secret::new("a secret of the cluster").expect("long enough");
-        OwnSide { node: NodeId::new(node), incarnation: 1, cluster: Some(CLUSTER), nodes, secret }
+        let lives = Lives::default();
+        OwnSide { node: NodeId::new(node), incarnation: 1, cluster: Some(CLUSTER), nodes, secret, lives }
     }
 
     /// A whole handshake; the keys of both are equal then.
@@ -352,6 +378,23 @@ mod tests {
         let other = OwnSide { cluster: Some([8; 16]), ..node(1) };
         assert_eq!(shake(&node(0), 1, &other, Lane::Log, true), Err(Refusal::OtherCluster));
         assert_eq!(shake(&node(0), 1, &OwnSide { cluster: None, ..node(1) }, Lane::Log, true), Err(Refusal::NotOpen));
+    }
+
+    #[test]
+    fn rule_4_an_earlier_life_makes_no_link_in_either_direction() {
+        let knows = |node: OwnSide, life: u32| {
+            node.lives.tell(&[Peer { node_id: NodeId::new(2), data_incarnation: life }]);
+            node
+        };
+        let later = OwnSide { incarnation: 9, ..node(2) };
+        for lane in [Lane::Words, Lane::Log, Lane::Clients, Lane::Operators] {
+            assert_eq!(shake(&node(2), 1, &knows(node(1), 9), lane, true), Err(Refusal::Replaced));
+            assert_eq!(shake(&knows(node(1), 9), 2, &node(2), lane, true), Err(Refusal::Earlier));
+            assert_eq!(shake(&later, 1, &knows(node(1), 9), lane, true), Ok(()));
+            assert_eq!(shake(&later, 1, &knows(node(1), 1), lane, true), Ok(()), "whoever lags hears it");
+            assert_eq!(shake(&knows(node(1), 9), 2, &later, lane, true), Ok(()));
+        }
+        assert_eq!(shake(&node(2), 1, &knows(node(1), 9), Lane::Ask, true), Ok(()), "it may ask");
     }
 
     #[test]

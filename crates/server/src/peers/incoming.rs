@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::{BufMut, Bytes, BytesMut};
-use mortarmq_node::PeerWord;
-use mortarmq_node::drive::Standing;
+use mortarmq_node::drive::{Standing, Told};
+use mortarmq_node::{Peer, PeerWord};
 use mortarmq_transport::Stream;
 use mortarmq_transport::sealed::{Opener, Sealer, read_length, read_payload};
 use mortarmq_types::NodeId;
@@ -135,6 +135,8 @@ pub(super) struct Link {
     pub(super) stream: Stream,
     pub(super) keys: Keys,
     from: NodeId,
+    /// Which life of its data it has, or asks as.
+    incarnation: u32,
     lane: Lane,
 }
 
@@ -157,7 +159,10 @@ pub(super) async fn meet(socket: TcpStream, gate: &Gate, threshold: &Threshold) 
     }
     let proof = read_message(&mut stream, MESSAGE_MAX).await?;
     match proved(&own, &bytes, &welcome.bytes, &proof) {
-        Ok(keys) => Ok(Some(Link { stream, keys, from: hello.from, lane: hello.lane })),
+        Ok(keys) => {
+            let Hello { from, incarnation, lane, .. } = hello;
+            Ok(Some(Link { stream, keys, from, incarnation, lane }))
+        }
         Err(refusal) => {
             tracing::warn!(claims = %hello.from, "a link was refused: {refusal}");
             Ok(None)
@@ -170,12 +175,12 @@ impl Link {
         if self.lane == Lane::Ask {
             return timeout(MEET_TIME, self.answer(gate)).await?;
         }
-        let (known, events) = {
+        let (known, events, lives) = {
             let shown = gate.shown();
-            (Arc::clone(&shown.known), shown.events.clone())
+            (Arc::clone(&shown.known), shown.events.clone(), shown.own.lives.clone())
         };
         let Some(events) = events else { return Ok(()) };
-        let Self { stream, keys, from, lane } = self;
+        let Self { stream, keys, from, incarnation, lane } = self;
         let (mut reader, mut writer) = split(stream);
         let (mut opener, mut sealer) = (Opener::new(&keys.of_dialler), Sealer::new(&keys.of_listener));
         let bytes_max = if lane == Lane::Log { LOG_BYTES_MAX } else { WORD_BYTES_MAX };
@@ -203,6 +208,12 @@ impl Link {
             let weight = u32::try_from(length.clamp(1, bytes_max)).unwrap_or(u32::MAX);
             let place = Arc::clone(&places).acquire_many_owned(weight).await.expect("the places are never closed");
             let payload = read_payload(&mut reader, &mut opener, length).await?;
+            if lives.is_over(from, incarnation) {
+                return Err(io::Error::new(
+                    io::ErrorKind::PermissionDenied,
+                    "a later life of this node was readmitted",
+                ));
+            }
             sign_at.get_or_insert_with(|| Instant::now() + SIGN_PAUSE);
             match PeerWord::decode(payload) {
                 Ok((_, word)) => events.send(Event::Peer { word: Box::new(word), place }),
@@ -223,39 +234,58 @@ impl Link {
 
     /// Says what this node's folder holds, once.
     async fn answer(self, gate: &Gate) -> io::Result<()> {
-        let Self { mut stream, keys, .. } = self;
+        let Self { mut stream, keys, from, incarnation, .. } = self;
         let mut opener = Opener::new(&keys.of_dialler);
         let length = read_length(&mut stream).await?.min(QUESTION_MAX);
         read_payload(&mut stream, &mut opener, length).await?;
         let mut out = BytesMut::new();
         // Whoever asked comes again.
-        let Some(standing) = gate.shown().standing else { return Ok(()) };
-        Sealer::new(&keys.of_listener).seal(&mut out, |out| put_standing(out, standing));
+        let (standing, life_of_asker) = {
+            let shown = gate.shown();
+            let Some(standing) = shown.standing else { return Ok(()) };
+            if let Some(events) = shown.events.as_ref().filter(|_| incarnation > 0) {
+                events.send(Event::Asking { peer: Peer { node_id: from, data_incarnation: incarnation } });
+            }
+            (standing, shown.own.lives.of(from))
+        };
+        let told = Told { standing, life_of_asker };
+        Sealer::new(&keys.of_listener).seal(&mut out, |out| put_told(out, told));
         stream.write_all(&out).await?;
         stream.flush().await
     }
 }
 
-fn put_standing(out: &mut BytesMut, standing: Standing) {
-    let (kind, cluster) = match standing {
+/// An answer: kind u8, cluster 16 bytes; of a member, kind 3, the life u32 of the asking node that it knows of. Kind 2 is a member of
+/// before, which told none.
+fn put_told(out: &mut BytesMut, told: Told) {
+    let (kind, cluster) = match told.standing {
         Standing::Empty => (0, [0; 16]),
         Standing::Promised(cluster) => (1, cluster),
-        Standing::Member(cluster) => (2, cluster),
+        Standing::Member(cluster) => (3, cluster),
+        Standing::Asks(cluster) => (4, cluster),
     };
     out.put_u8(kind);
     out.put_slice(&cluster);
+    if matches!(told.standing, Standing::Member(_)) {
+        out.put_u32(told.life_of_asker);
+    }
 }
 
 /// What another node's folder holds, as it said.
-pub(super) fn read_standing(bytes: &Bytes) -> Option<Standing> {
-    let (kind, cluster) = bytes.split_first()?;
-    let cluster: [u8; 16] = cluster.try_into().ok()?;
-    match kind {
-        0 => Some(Standing::Empty),
-        1 => Some(Standing::Promised(cluster)),
-        2 => Some(Standing::Member(cluster)),
-        _ => None,
-    }
+pub(super) fn read_told(bytes: &Bytes) -> Option<Told> {
+    let (kind, rest) = bytes.split_first()?;
+    let (cluster, life) = rest.split_first_chunk::<16>()?;
+    let (cluster, life) =
+        (*cluster, if life.is_empty() { None } else { Some(u32::from_be_bytes(life.try_into().ok()?)) });
+    let (standing, life_of_asker) = match (kind, life) {
+        (0, None) => (Standing::Empty, 0),
+        (1, None) => (Standing::Promised(cluster), 0),
+        (2, None) => (Standing::Member(cluster), 0),
+        (3, Some(life)) => (Standing::Member(cluster), life),
+        (4, None) => (Standing::Asks(cluster), 0),
+        _ => return None,
+    };
+    Some(Told { standing, life_of_asker })
 }
 
 /// Connections of which it is not known yet who they are.
@@ -268,3 +298,30 @@ const WORD_BYTES_MAX: usize = 1 << 20;
 /// How often the other node is told that it is heard, at most.
 const SIGN_PAUSE: Duration = Duration::from_millis(250);
 const QUESTION_MAX: usize = 64;
+
+#[cfg(test)]
+mod tests {
+    use super::{Bytes, BytesMut, Standing, Told, put_told, read_told};
+
+    #[test]
+    fn what_a_node_is_told_comes_back_as_it_was_and_nothing_else_does() {
+        let cluster = [7; 16];
+        let standings = [
+            (Standing::Empty, 0),
+            (Standing::Promised(cluster), 0),
+            (Standing::Member(cluster), 9),
+            (Standing::Asks(cluster), 0),
+        ];
+        for (standing, life_of_asker) in standings {
+            let (told, mut out) = (Told { standing, life_of_asker }, BytesMut::new());
+            put_told(&mut out, told);
+            let bytes = out.freeze();
+            assert_eq!(read_told(&bytes), Some(told));
+            assert!((0..bytes.len()).all(|cut| read_told(&bytes.slice(..cut)).is_none()), "{standing:?}");
+        }
+        let of_before: Bytes = [2].into_iter().chain(cluster).collect();
+        assert_eq!(read_told(&of_before).map(|told| told.life_of_asker), Some(0));
+        let unknown: Bytes = [5].into_iter().chain(cluster).collect();
+        assert_eq!(read_told(&unknown), None);
+    }
+}

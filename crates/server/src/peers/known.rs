@@ -14,6 +14,8 @@ use super::outgoing::Dial;
 pub(crate) struct Known {
     own: Card,
     peers: Mutex<BTreeMap<NodeId, Peer>>,
+    /// What another node said when it refused this one for good.
+    replaced: Mutex<Option<String>>,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -32,7 +34,7 @@ struct Peer {
 impl Known {
     pub(crate) fn new(own: Card, others: &[Dial]) -> Self {
         let peer = |dial: &Dial| (dial.node, Peer { address: dial.address.clone(), ..Peer::default() });
-        Self { own, peers: Mutex::new(others.iter().map(peer).collect()) }
+        Self { own, peers: Mutex::new(others.iter().map(peer).collect()), replaced: Mutex::default() }
     }
 
     /// What this node says of itself.
@@ -56,6 +58,17 @@ impl Known {
     /// A link cannot be made.
     pub(crate) fn failed(&self, node: NodeId, error: &str) {
         self.with(node, |peer| peer.error = Some(error.to_owned()));
+    }
+
+    /// Another node says that a later life of this one belongs to the cluster; says whether that is news.
+    pub(crate) fn replaced(&self, why: &str) -> bool {
+        let before = self.replaced.lock().unwrap_or_else(PoisonError::into_inner).replace(why.to_owned());
+        before.is_none()
+    }
+
+    /// Why this node is none of its cluster any more, if it is not.
+    pub(crate) fn why_replaced(&self) -> Option<String> {
+        self.replaced.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// The other node gave a sign of life; says whether its data turns out to lie on the device of this node's.

@@ -7,8 +7,8 @@
 //! What is lost with a link is said again by whoever needs it.
 //!
 //! Reading order: `entry.rs` (a node's way into its cluster), `tls.rs` (whether they are encrypted), `handshake.rs` (who connects to whom, and with which keys), `mortarmq_transport::sealed` (frames), `outgoing.rs` and `incoming.rs` (the
-//! links), `assembly.rs` (how the nodes of a new cluster find each other), `card.rs` and `known.rs` (what nodes say of themselves, for
-//! their operators).
+//! links), `assembly.rs` (how the nodes of a new cluster find each other), `lives.rs` (whose data counts), `card.rs` and `known.rs` (what nodes say of themselves, for
+//! their operators), `waiting_room.rs` (what operators are told before a node begins).
 
 mod assembly;
 mod card;
@@ -16,9 +16,11 @@ mod entry;
 mod handshake;
 mod incoming;
 mod known;
+mod lives;
 mod messages;
 mod outgoing;
 mod tls;
+mod waiting_room;
 
 pub use assembly::AssemblyError;
 pub(crate) use entry::{Entry, Promise};
@@ -26,3 +28,4 @@ pub(crate) use handshake::{Lane, OwnSide, Secret};
 pub(crate) use known::Known;
 pub(crate) use outgoing::{Dial, DialError, PeerLinks, connect};
 pub(crate) use tls::carried;
+pub(crate) use waiting_room::{WaitingRoom, Why};

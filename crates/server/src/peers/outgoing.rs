@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::BytesMut;
-use mortarmq_node::PeerWord;
+use mortarmq_node::{Peer, PeerWord};
 use mortarmq_transport::sealed::{Opener, Sealer, read_length, read_payload};
 use mortarmq_transport::{Mutual, Stream};
 use mortarmq_types::{NodeId, ShardId};
@@ -19,13 +19,17 @@ use tokio::time::{Instant, sleep, timeout};
 use super::card::{SIGN_MAX, wall_ms};
 use super::handshake::{Hello, Keys, Lane, OwnSide, Refusal, answered, nonce};
 use super::known::Known;
+use super::lives::Lives;
 use super::messages::{read_message, write_message};
 use super::tls::{self, TlsRefusal};
 use crate::threads::{AbortOnPanic, chain};
 
 /// The loop's end of all links; none on a node that is alone. Dropping it ends them.
 #[derive(Default)]
-pub(crate) struct PeerLinks(BTreeMap<NodeId, [Arc<Queue>; 2]>);
+pub(crate) struct PeerLinks {
+    queues: BTreeMap<NodeId, [Arc<Queue>; 2]>,
+    lives: Lives,
+}
 
 /// A node to dial, and where.
 #[derive(Clone, Debug)]
@@ -49,17 +53,22 @@ impl PeerLinks {
             };
             (dial.node, [queue(Lane::Words), queue(Lane::Log)])
         };
-        Self(others.iter().map(to).collect())
+        Self { queues: others.iter().map(to).collect(), lives: own.lives.clone() }
     }
 
     /// Whether there are other nodes.
     pub(crate) fn is_any(&self) -> bool {
-        !self.0.is_empty()
+        !self.queues.is_empty()
+    }
+
+    /// The members are these from now on.
+    pub(crate) fn tell_lives(&self, members: &[Peer]) {
+        self.lives.tell(members);
     }
 
     /// Says something to another node. What there is no room for is dropped, as a network would.
     pub(crate) fn send(&self, to: NodeId, word: PeerWord) {
-        let Some([words, log]) = self.0.get(&to) else { return };
+        let Some([words, log]) = self.queues.get(&to) else { return };
         let queue = if word.is_bulk() { log } else { words };
         queue.push(word);
     }
@@ -67,7 +76,7 @@ impl PeerLinks {
 
 impl Drop for PeerLinks {
     fn drop(&mut self) {
-        for queue in self.0.values().flatten() {
+        for queue in self.queues.values().flatten() {
             queue.waiting().is_over = true;
             queue.wake.notify_one();
         }
@@ -192,6 +201,9 @@ impl OutgoingLine {
                 Err(error) => {
                     let text = chain(&error);
                     self.known.failed(self.dial.node, &text);
+                    if matches!(error, DialError::Refused(Refusal::Replaced)) && self.known.replaced(&text) {
+                        tracing::error!(peer = %self.dial.node, "{text}");
+                    }
                     if said.as_ref() != Some(&text) {
                         tracing::warn!(peer = %self.dial.node, address = self.dial.address, "no link: {text}");
                         said = Some(text);

@@ -52,6 +52,18 @@ pub(super) fn spread(settings: &Settings, faults: &mut Vec<Fault>) {
     for _ in 0..*chance.pick(&[0, 0, 1, 2]) {
         stage_power_loss(settings, &mut chance, faults);
     }
+    wipe(settings, faults);
+}
+
+/// Disks that are replaced. They have a chance of their own: a world without any is as it was before.
+fn wipe(settings: &Settings, faults: &mut Vec<Fault>) {
+    let mut chance = Random::of(settings.seed, 43);
+    for _ in 0..*chance.pick(&[0, 0, 0, 1, 2]) {
+        let node = if chance.one_in(4) { 0 } else { chance.between(1, settings.nodes) };
+        let anchor = Anchor::At(chance.between(500_000, settings.work_ms * 1000));
+        let down_ms = *chance.pick(&[1, 300, 3_000]);
+        faults.push(Fault { node, anchor, kind: FaultKind::Wipe { down_ms } });
+    }
 }
 
 /// A node that catches up crashes at it.

@@ -91,6 +91,7 @@ impl World {
         if !self.has_peers() {
             return;
         }
+        self.note_votes(node);
         let key = (node, self.nodes[node].life);
         let Some(process) = &self.nodes[node].process else { return };
         let moment = moment(&process.node);
@@ -173,6 +174,7 @@ impl World {
         let is_well = |node: &usize| {
             let machine = &self.nodes[*node];
             machine.process.as_ref().is_some_and(|process| !process.node.is_rejoining())
+                && machine.counts
                 && machine.paused_until_us <= self.now_us
                 && machine.slow_sync_us.is_none()
                 && !machine.is_full

@@ -57,6 +57,9 @@ impl World {
                 let process = self.nodes[node].process.as_mut().expect("looked at above");
                 match process.journal.append(&batch) {
                     Ok(None) => {
+                        if let Err(error) = self.fulfil(node) {
+                            return self.disk_failed(node, &error);
+                        }
                         self.trace.note(self.now_us, "journal written", &[node as u64, number, ready_number]);
                         let written = Some((ready_number, Duration::from_micros(told_after_us.max(1))));
                         let done = Event::JournalDone { node, life, written };
@@ -330,6 +333,7 @@ impl World {
             | FaultKind::Pause { .. }
             | FaultKind::ClockJump { .. }
             | FaultKind::Rot { .. }
+            | FaultKind::Wipe { .. }
             | FaultKind::Cut { .. }
             | FaultKind::HandOver
             | FaultKind::Stop { .. } => self.disk_failed(node, "a fault struck"),

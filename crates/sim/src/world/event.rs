@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use mortarmq_node::{
-    Act, CatchUpDone, Delivery, DiskState, Failure, PeerWord, Query, ReadResult, Reply, Request, Unsent,
+    Act, CatchUpDone, Delivery, DiskState, Failure, Peer, PeerWord, Query, ReadResult, Reply, Request, Unsent,
 };
 use mortarmq_storage::Stretch;
 use mortarmq_types::{ConnectionId, DeliveryId, MemberId};
@@ -120,6 +120,10 @@ pub(crate) enum Input {
     Act {
         query: u64,
         act: Act,
+    },
+    /// A node whose data is gone asks to be readmitted.
+    Asking {
+        peer: Peer,
     },
     /// Another node says something.
     Peer {

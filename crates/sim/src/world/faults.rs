@@ -8,7 +8,7 @@ use mortarmq_node::drive::{
     Turns, chain, claim, claim_as_peer, recover,
 };
 use mortarmq_node::{NodeConfig, Now, Peer};
-use mortarmq_storage::{Disk, JournalOptions, Scrub, SegmentOptions};
+use mortarmq_storage::{Disk, Identity, JournalOptions, Scrub, SegmentOptions};
 use mortarmq_types::{NodeId, ShardId};
 
 use super::World;
@@ -73,6 +73,13 @@ impl World {
             FaultKind::Cut { .. } | FaultKind::HandOver => self.strike_cluster(node, kind),
             // No more than one of several: the others have to have what it lost.
             FaultKind::Rot { .. } if self.has_peers() && !self.may_rot(node) => {}
+            FaultKind::Wipe { .. } => {
+                if self.has_peers() && self.nodes[node].process.is_some() && self.may_wipe(node) {
+                    self.tally.fault(kind);
+                    self.crash(node, down_of(kind));
+                    self.wipe(node);
+                }
+            }
             FaultKind::Rot { part, way, down_ms, .. } => {
                 let process = self.nodes[node].process.as_ref();
                 let end = process.map(|process| process.journal.end()).map(|(path, end)| (path.to_path_buf(), end));
@@ -197,6 +204,9 @@ impl World {
         if self.nodes[node].process.is_some() {
             return;
         }
+        if self.nodes[node].is_wiped {
+            return self.enter(node);
+        }
         self.nodes[node].enter(Site::Recovery);
         let before = self.damaged_files(node);
         let recovered = self.recover(node);
@@ -258,7 +268,8 @@ impl World {
         config.checkpoint_after_bytes = settings.checkpoint_after_bytes;
         config.initial.segment_max_bytes = settings.segment_bytes;
         if self.has_peers() {
-            config.peers = ids.iter().map(|id| Peer { node_id: *id, data_incarnation: identity.incarnation }).collect();
+            let first = Identity::FIRST_INCARNATION;
+            config.peers = ids.iter().map(|id| Peer { node_id: *id, data_incarnation: first }).collect();
             config.journal_keep_bytes = settings.journal_keep_bytes;
             config.peer_lag_bytes = settings.peer_lag_bytes;
         }
@@ -320,6 +331,7 @@ impl World {
             was_ready: false,
             led: false,
             scrub: Scrub::new(Arc::new(self.nodes[node].disk.clone()), PathBuf::from(DATA_DIR)),
+            promise: self.promise_of(node),
         };
         self.nodes[node].process = Some(process);
         self.look_at_promises(node);
@@ -364,7 +376,9 @@ fn down_of(kind: FaultKind) -> Down {
         FaultKind::IoError { down_ms, loses_power } | FaultKind::ShortWrite { down_ms, loses_power, .. } => {
             Down { down_ms, loses_power, is_new_boot: loses_power }
         }
-        FaultKind::Rot { down_ms, .. } | FaultKind::Stop { down_ms } => Down { down_ms, ..Down::default() },
+        FaultKind::Rot { down_ms, .. } | FaultKind::Wipe { down_ms } | FaultKind::Stop { down_ms } => {
+            Down { down_ms, ..Down::default() }
+        }
         FaultKind::DiskFull { .. }
         | FaultKind::SlowSync { .. }
         | FaultKind::Pause { .. }
@@ -388,6 +402,7 @@ impl FaultKind {
             Self::Pause { .. } => "pause",
             Self::ClockJump { .. } => "clock",
             Self::Rot { .. } => "rot",
+            Self::Wipe { .. } => "wipe",
             Self::Stop { .. } => "stop",
             Self::Cut { .. } => "cut",
             Self::HandOver => "hand-over",
@@ -407,7 +422,7 @@ impl FaultKind {
 }
 
 pub(crate) const DATA_DIR: &str = "data";
-const CLUSTER_ID: [u8; 16] = [9; 16];
+pub(crate) const CLUSTER_ID: [u8; 16] = [9; 16];
 const HUGE_BYTES: u64 = 1 << 40;
 /// How long after a fault that lasts what it kept from happening may still be under way.
 const TROUBLED_US: u64 = 5_000_000;

@@ -13,6 +13,7 @@ mod link;
 mod net;
 mod node;
 mod promises;
+mod readmit;
 mod rot;
 mod run;
 mod samples;

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use mortarmq_node::drive::{JournalKeeper, Room, SegmentKeeper, Turns, Waiting};
 use mortarmq_node::{DiskState, Node, Now, ReadJob};
 use mortarmq_shard::Image;
-use mortarmq_storage::{CheckpointMeta, JournalBatch, MemoryDisk, Scrub, SegmentReader};
+use mortarmq_storage::{CheckpointMeta, Identity, JournalBatch, MemoryDisk, Scrub, SegmentReader};
 use mortarmq_types::{CommitIndex, MonotonicTime, Position, WallTime};
 
 use super::event::Input;
@@ -50,6 +50,10 @@ pub(crate) struct Machine {
     pub(crate) fetches_in: Option<u64>,
     /// Whether the disk is full on purpose.
     pub(crate) is_full: bool,
+    /// Whether its data is gone, and it is none of the cluster yet.
+    pub(crate) is_wiped: bool,
+    /// Whether it votes, as far as is known.
+    pub(crate) counts: bool,
     /// What rotted and may still matter.
     pub(crate) damages: Vec<Damage>,
     /// Folders of files that rotted at any time.
@@ -116,6 +120,8 @@ pub(crate) struct Process {
     /// Whether it led, and its answers rested on its own epoch, after its last turn.
     pub(crate) led: bool,
     pub(crate) scrub: Scrub,
+    /// What becomes the identity when something is durable.
+    pub(crate) promise: Option<Identity>,
 }
 
 /// One thing for the journal to do, as in the server.
@@ -197,6 +203,7 @@ impl Machine {
             | FaultKind::Pause { .. }
             | FaultKind::ClockJump { .. }
             | FaultKind::Rot { .. }
+            | FaultKind::Wipe { .. }
             | FaultKind::Cut { .. }
             | FaultKind::HandOver
             | FaultKind::Stop { .. } => return,

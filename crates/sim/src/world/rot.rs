@@ -81,7 +81,9 @@ impl World {
             let is_rotten = machine.damages.iter().any(|damage| damage.is_there(&machine.disk));
             !is_rotten && !is_rejoining && !is_begun
         };
-        (0..self.nodes.len()).all(|place| place == node || has_everything(place))
+        // Where the journal of one rots while another one is brought up, two of the disks are lost.
+        let is_whole = self.nodes.iter().all(|machine| machine.counts);
+        is_whole && (0..self.nodes.len()).all(|place| place == node || has_everything(place))
     }
 
     /// Whether a node refuses to go on because of what rotted, and names it. What it names is put right then.

@@ -10,6 +10,7 @@ use super::cluster::{Cluster, PATIENCE_US};
 use super::event::{Client, Event, ToClient};
 use super::net::Net;
 use super::promises::Promises;
+use super::readmit::READMISSION;
 use super::{Machine, MachineClock, Samples, World};
 use crate::clients::consumer::Consumer;
 use crate::clients::operator::Operator;
@@ -172,6 +173,7 @@ impl World {
             Event::Receive { connection, message } => self.receive(connection, message),
             Event::Lost { connection } => self.lost(connection),
             Event::Act { client, token } => self.act(client, token),
+            Event::Answer { query: READMISSION, .. } => {}
             Event::Answer { query, reply } => self.answered(query, *reply),
             Event::LookResumed { connection, life, member, owed } => {
                 self.look_resumed(connection, life, member, &owed);
@@ -352,6 +354,8 @@ fn machine(number: u64, plan: &Plan, chance: &mut Random) -> Machine {
         is_healed: false,
         fetches_in: None,
         is_full: false,
+        is_wiped: false,
+        counts: true,
         damages: Vec::new(),
         rotten_dirs: BTreeSet::new(),
         former: None,

@@ -141,6 +141,7 @@ impl World {
             Input::Stop => process.turns.stop(target, now),
             Input::Query { query, question } => target.handle_query(now, query, question),
             Input::Act { query, act } => target.handle_act(now, query, act),
+            Input::Asking { peer } => target.handle_asking(now, peer),
         }
     }
 
@@ -171,6 +172,7 @@ impl World {
                     process.segment_jobs.push_back(SegmentJob::Checkpoint { meta, image, holds });
                     self.poke_segments(node);
                 }
+                Output::Members { membership, .. } => process.journal.set_membership(membership),
                 Output::ReleaseJournal { log_index, keep_bytes, frees_spares } => {
                     process.journal_jobs.push_back(JournalJob::Release { log_index, keep_bytes, frees_spares });
                     self.poke_journal(node);
@@ -264,6 +266,7 @@ impl World {
             Input::Unsent { connection, .. } => ("in unsent", connection.get()),
             Input::Query { query, .. } => ("in query", *query),
             Input::Act { query, .. } => ("in act", *query),
+            Input::Asking { peer } => ("in asking", u64::from(peer.data_incarnation)),
             Input::NoMoreRequests { connection } => ("in no more", connection.get()),
             Input::Stop => ("in stop", 0),
             Input::JournalWritten { ready_number, .. } => ("in journal written", *ready_number),

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use mortarmq_types::NodeId;
 
-use super::{Identity, IdentityError, LEAST_BYTES, MAX_PEERS, VERSION};
+use super::{Identity, IdentityError, IdentityState, LEAST_BYTES, MAX_PEERS, VERSION};
 use crate::disk::{Disk, MemoryDisk, RealDisk};
 
 const DATA_DIR: &str = "data";
@@ -13,7 +13,13 @@ const DATA_DIR: &str = "data";
 fn identity() -> Identity {
     let cluster_id = std::array::from_fn(|byte| 0xC0 + byte as u8);
     let peers = [1, 2, 0x0305].map(NodeId::new).to_vec();
-    Identity { cluster_id, node_id: NodeId::new(2), incarnation: Identity::FIRST_INCARNATION, peers, is_promise: false }
+    Identity {
+        cluster_id,
+        node_id: NodeId::new(2),
+        incarnation: Identity::FIRST_INCARNATION,
+        peers,
+        state: IdentityState::Made,
+    }
 }
 
 fn path() -> PathBuf {
@@ -147,7 +153,7 @@ fn p11_what_a_checksum_does_not_show_is_not_believed() {
     assert_eq!(error.to_string(), format!("data/identity has version 9; this build reads version {VERSION}"));
     // A promise, an incarnation of 0, a byte that must be zero, another number of peers, peers out of order.
     let state = "its state is none that this version knows";
-    assert_eq!(rotten(&with(30, 3)), (30, state));
+    assert_eq!(rotten(&with(30, 4)), (30, state));
     assert_eq!(rotten(&with(24, 0)), (0, "its incarnation is 0"));
     assert_eq!(rotten(&with(31, 1)), (0, "its fields make no sense"));
     assert_eq!(rotten(&with(32, 2)), (0, "its fields make no sense"));
@@ -261,7 +267,7 @@ fn an_identity_is_found_again_on_the_systems_disk() {
 
 #[test]
 fn rule_4_a_promise_becomes_the_identity_whatever_happens_meanwhile() {
-    let promise = Identity { is_promise: true, ..identity() };
+    let promise = Identity { state: IdentityState::Promise, ..identity() };
     for crash_at in 0.. {
         let disk = MemoryDisk::new();
         promise.write(&disk, Path::new(DATA_DIR)).expect("an empty folder");
@@ -271,11 +277,11 @@ fn rule_4_a_promise_becomes_the_identity_whatever_happens_meanwhile() {
         for seed in 0..8 {
             let disk = disk.after_power_loss(seed);
             let found = Identity::read(&disk, Path::new(DATA_DIR)).expect("sound").expect("one of the two");
-            assert_eq!(Identity { is_promise: true, ..found.clone() }, promise);
-            assert!(!is_over || !found.is_promise, "it was durable when it was told");
+            assert_eq!(Identity { state: IdentityState::Promise, ..found.clone() }, promise);
+            assert!(!is_over || found.state == IdentityState::Made, "it was durable when it was told");
             let mut again = found;
             again.fulfil(&disk, Path::new(DATA_DIR)).expect("again");
-            assert!(!again.is_promise);
+            assert!(again.state == IdentityState::Made);
         }
         if is_over {
             return;
@@ -286,10 +292,57 @@ fn rule_4_a_promise_becomes_the_identity_whatever_happens_meanwhile() {
 #[test]
 fn rule_4_what_was_not_promised_is_not_fulfilled() {
     let disk = MemoryDisk::new();
-    let mut promise = Identity { is_promise: true, ..identity() };
+    let mut promise = Identity { state: IdentityState::Promise, ..identity() };
     assert!(matches!(promise.fulfil(&disk, Path::new(DATA_DIR)), Err(IdentityError::Another { .. })));
     let other = Identity { cluster_id: [0; 16], ..identity() };
     other.write(&disk, Path::new(DATA_DIR)).expect("an empty folder");
     assert!(matches!(promise.fulfil(&disk, Path::new(DATA_DIR)), Err(IdentityError::Another { .. })));
-    assert!(promise.is_promise);
+    assert_eq!(promise.state, IdentityState::Promise);
+}
+
+#[test]
+fn rule_4_a_node_that_asks_is_admitted_or_goes_on_asking_whatever_happens_meanwhile() {
+    let asks = Identity { state: IdentityState::Asks, incarnation: 77, ..identity() };
+    for crash_at in 0.. {
+        let disk = MemoryDisk::new();
+        asks.write(&disk, Path::new(DATA_DIR)).expect("an empty folder");
+        disk.crash_at(disk.operations() + crash_at + 1);
+        let mut promise = asks.clone();
+        let is_over =
+            promise.ask_as(&disk, Path::new(DATA_DIR), 99).is_ok() && promise.admit(&disk, Path::new(DATA_DIR)).is_ok();
+        for seed in 0..8 {
+            let disk = disk.after_power_loss(seed);
+            let mut found = Identity::read(&disk, Path::new(DATA_DIR)).expect("sound").expect("one of three");
+            match found.state {
+                IdentityState::Asks => {
+                    assert!(!is_over && [77, 99].contains(&found.incarnation), "it was durable when it was told");
+                    assert!(Identity::read(&disk, Path::new(DATA_DIR)).is_ok());
+                }
+                IdentityState::Promise => assert_eq!(found.incarnation, 99, "it was admitted as that"),
+                IdentityState::Made => panic!("nothing was durable"),
+            }
+            if found.state == IdentityState::Asks {
+                found.admit(&disk, Path::new(DATA_DIR)).expect("again");
+            }
+            found.fulfil(&disk, Path::new(DATA_DIR)).expect("the first batch is durable");
+        }
+        if is_over {
+            return;
+        }
+    }
+}
+
+#[test]
+fn rule_4_who_has_or_has_promised_anything_does_not_ask() {
+    for state in [IdentityState::Made, IdentityState::Promise] {
+        let disk = MemoryDisk::new();
+        let mut found = Identity { state, ..identity() };
+        found.write(&disk, Path::new(DATA_DIR)).expect("an empty folder");
+        assert!(matches!(found.ask_as(&disk, Path::new(DATA_DIR), 5), Err(IdentityError::Invalid { .. })));
+        let mut asks = Identity { state: IdentityState::Asks, ..identity() };
+        assert!(matches!(asks.write(&disk, Path::new(DATA_DIR)), Err(IdentityError::Another { .. })));
+        if state == IdentityState::Made {
+            assert!(matches!(asks.admit(&disk, Path::new(DATA_DIR)), Err(IdentityError::Another { .. })));
+        }
+    }
 }

@@ -170,6 +170,13 @@ impl Journal {
         (&self.file.path, self.file.position)
     }
 
+    /// The members have changed: files that are begun from now on say so. What is in the file is for a start that asks whose it is; who votes
+    /// is said by the checkpoint and by what the journal holds behind it.
+    pub fn set_membership(&mut self, membership: Bytes) {
+        assert!(membership.len() <= layout::MAX_MEMBERSHIP_BYTES, "a membership of {} bytes", membership.len());
+        self.membership = membership;
+    }
+
     /// How much room its files take, spares not counted.
     ///
     /// # Units

@@ -8,8 +8,8 @@ use mortarmq_types::{CommitIndex, Epoch, KeyHash, NodeId, Partition, Seq, ShardI
 
 use crate::disk::{Disk, MemoryDisk};
 use crate::{
-    CheckpointMeta, Covered, Identity, Journal, JournalBatch, JournalEntry, JournalOptions, LedgerRecord,
-    SegmentOptions, SegmentRecord, SegmentWriter, load_checkpoint,
+    CheckpointMeta, Covered, Identity, IdentityState, Journal, JournalBatch, JournalEntry, JournalOptions,
+    LedgerRecord, SegmentOptions, SegmentRecord, SegmentWriter, load_checkpoint,
 };
 
 pub(crate) const DATA_DIR: &str = "data";
@@ -54,7 +54,8 @@ pub(crate) fn event(seq: u64) -> LedgerRecord {
 
 pub(crate) fn write_identity(disk: &MemoryDisk) {
     let (node_id, incarnation) = (NodeId::new(1), Identity::FIRST_INCARNATION);
-    let identity = Identity { cluster_id: [7; 16], node_id, incarnation, peers: vec![node_id], is_promise: false };
+    let identity =
+        Identity { cluster_id: [7; 16], node_id, incarnation, peers: vec![node_id], state: IdentityState::Made };
     identity.write(disk, Path::new(DATA_DIR)).expect("an identity");
 }
 

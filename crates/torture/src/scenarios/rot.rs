@@ -57,8 +57,9 @@ pub(super) const ALL: &[Scenario] = &[
     },
     Scenario {
         name: "wiped-disk",
-        what: "a follower comes back with an empty disk",
-        holds: "it stays out and says that its data is gone, for it might vote against what it confirmed (failure rule 4)",
+        what: "a follower comes back with an empty disk; an operator has it readmitted, and then another node is killed",
+        holds: "it stays out until then and says that its data is gone, for it might vote against what it confirmed (failure rule 4); \
+                then its word counts",
         steps: wiped_disk,
         ..ROT
     },
@@ -146,8 +147,15 @@ fn wiped_disk(run: &mut Run) -> Outcome {
     run.kill(node)?;
     run.disk(node, "wipe", Disk::wipe)?;
     run.start(node)?;
-    run.ends_saying(node, &["this node's data is gone", "must not vote"])?;
-    run.stays_out(node);
+    run.says_itself(node, "this node's data is gone")?;
+    run.goes_on()?;
+    run.readmit(node)?;
+    run.goes_on()?;
+    let third = run.cast()?.followers.into_iter().find(|third| *third != node);
+    let third = third.ok_or_else(|| broken("of two followers one is not this one"))?;
+    run.kill(third)?;
+    run.goes_on()?;
+    run.back(third)?;
     run.goes_on()
 }
 

@@ -3,7 +3,7 @@
 use bytes::{Bytes, BytesMut};
 use mortarmq_types::ShardId;
 use proptest::prelude::*;
-use raft::eraftpb::{Entry, Message, MessageType};
+use raft::eraftpb::{Entry, EntryType, Message, MessageType};
 
 use super::{KINDS, PeerBytesError, PeerMessage};
 
@@ -52,6 +52,22 @@ fn every_kind_that_peers_exchange_comes_back_as_it_was() {
     }
     let sent = PeerMessage::new(append()).expect("a sound message");
     assert_eq!(PeerMessage::decode(bytes_of(append())), Ok((SHARD, sent)));
+}
+
+#[test]
+fn a_change_of_members_comes_back_as_one_and_a_build_without_changes_finds_no_length_that_fits() {
+    let mut changes = append();
+    let change = crate::Change::Replace { old: 0x3_0000_0001, new: 0x3_0000_0009 };
+    changes.mut_entries()[0].data = change.encode();
+    changes.mut_entries()[0].set_entry_type(EntryType::EntryConfChangeV2);
+    let (sent, bytes) = (PeerMessage::new(changes.clone()).expect("a sound message"), bytes_of(changes));
+    assert_eq!(PeerMessage::decode(bytes.clone()), Ok((SHARD, sent)));
+    let data_bytes = u32::from_be_bytes(bytes[104..108].try_into().expect("four bytes"));
+    assert_eq!(data_bytes, (1 << 31) | change.encode().len() as u32);
+    assert!(data_bytes as usize > bytes.len());
+    // The bit on an entry that is none.
+    let length = (1_u32 << 31 | 5).to_be_bytes();
+    assert!(matches!(forged(104, &length), Err(PeerBytesError::Refused(_))));
 }
 
 #[test]

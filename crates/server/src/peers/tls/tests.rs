@@ -54,6 +54,7 @@ fn side(node: u16) -> OwnSide {
         cluster: Some([7; 16]),
         nodes: [0, 1].map(NodeId::new).to_vec(),
         secret,
+        lives: crate::peers::lives::Lives::default(),
     }
 }
 

@@ -37,6 +37,20 @@ fn p1_batches_come_back_in_order_over_restarts_and_roll_overs() {
 }
 
 #[test]
+fn rule_4_files_that_are_begun_after_a_change_of_members_say_the_new_ones() {
+    let disk = MemoryDisk::new();
+    let (mut journal, ..) = recover(&disk).expect("an empty disk");
+    journal.append(&batch(1, &[100])).expect("no crash");
+    let changed = Bytes::from_static(b"nodes 1, 2 and another 3");
+    journal.set_membership(changed.clone());
+    let found = |disk: &MemoryDisk| recover(&disk.after_process_kill()).expect("sound").1.membership;
+    assert_eq!(found(&disk), membership(), "the file of before says what it said");
+    journal.append(&batch(2, &[20 << 10])).expect("no crash");
+    journal.append(&batch(3, &[20 << 10])).expect("no crash");
+    assert_eq!(found(&disk), changed);
+}
+
+#[test]
 fn a_new_journal_says_nothing_and_its_headers_carry_vote_and_membership() {
     let disk = MemoryDisk::new();
     assert!(!Journal::exists(&disk, Path::new(DATA_DIR)).expect("looked"));
