@@ -338,6 +338,27 @@ fn rule_4_what_cannot_be_readmitted_is_refused_by_name() {
 }
 
 #[test]
+fn rule_4_a_learner_whose_data_is_lost_again_is_replaced_by_a_third_life_without_a_vote_in_between() {
+    let (mut world, leader, node) = loaded(103, OPTIONS);
+    world.wipe(node);
+    world.start(node);
+    world.readmit(node);
+    let second = view(world.node(leader).expect("it leads"), node);
+    // It is down before it has anything.
+    world.wipe(node);
+    world.run_for(1000);
+    let still = view(world.node(leader).expect("it leads"), node);
+    assert_eq!((second.role, still.role, still.incarnation), ("learner", "learner", second.incarnation));
+    let confirmed = world.record.published_us.len();
+    world.start(node);
+    world.readmit(node);
+    world.wait_for_voters();
+    assert!(view(world.node(leader).expect("it leads"), node).incarnation > second.incarnation);
+    assert!(world.record.published_us.len() > confirmed, "the two others went on");
+    world.end();
+}
+
+#[test]
 fn rule_4_a_node_is_readmitted_again_and_its_journal_may_rot_after_it() {
     let (mut world, leader, node) = loaded(101, BY_FILES);
     let mut last = 1;
