@@ -11,6 +11,7 @@ use tokio::net::TcpListener;
 use super::super::handshake::{Keys, Lane, OwnSide, Secret};
 use super::super::incoming::{Gate, Link, meet};
 use super::super::known::Known;
+use super::super::lives::Lives;
 use super::super::outgoing::{Dial, DialError, connect};
 use super::{Threshold, TlsRefusal};
 use crate::config::{Cluster, PeerAddress};
@@ -54,7 +55,7 @@ fn side(node: u16) -> OwnSide {
         cluster: Some([7; 16]),
         nodes: [0, 1].map(NodeId::new).to_vec(),
         secret,
-        lives: crate::peers::lives::Lives::default(),
+        lives: Lives::default(),
     }
 }
 
