@@ -53,6 +53,10 @@ mutants! {
     RejoinTooEarly = "rejoin-too-early";
     /// A node whose data is gone begins with nothing as the member that it was (failure rule 4).
     WipedNodeVotes = "wiped-node-votes";
+    /// A path that was looked at before its publishes were applied is not looked at again.
+    LookedEarlyForgotten = "looked-early-forgotten";
+    /// A snapshot whose bytes are not what it lists is offered again and again.
+    UnsoundOffered = "unsound-offered";
     /// A damaged batch at the end of the journal is taken for one that was never confirmed, and cut (failure rule 3).
     RottenCutAsTorn = "rotten-cut-as-torn";
     /// A torn batch is cut, and nothing says so meanwhile (failure rule 3).

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use mortarmq_replica::{CatchUpWord, Snapshot};
-use mortarmq_types::MonotonicTime;
+use mortarmq_types::{MonotonicTime, Mutant};
 
 use crate::config::Now;
 use crate::node::Node;
@@ -106,7 +106,7 @@ impl Node {
     /// A snapshot cannot be had, wherever that was noticed: a newer one may be without what is damaged.
     pub(super) fn renew_offer(&mut self, snapshot: Snapshot) {
         let serving = &mut self.catch_up.serving;
-        if serving.offered == Some(snapshot) {
+        if serving.offered == Some(snapshot) && !Mutant::UnsoundOffered.is_on() {
             serving.unsound = snapshot.log_index;
             self.end_hold();
         }

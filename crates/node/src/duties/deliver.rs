@@ -4,7 +4,7 @@
 use mortarmq_delivery::PathPartition;
 use mortarmq_shard::command::{Deliver, STEPS_MAX};
 use mortarmq_shard::{Command, DeliverEffect, Grant, Outcome, Path, Stretch};
-use mortarmq_types::{MemberId, Partition, PathId};
+use mortarmq_types::{MemberId, Mutant, Partition, PathId};
 use mortarmq_wire::ErrorCode;
 
 use crate::config::Now;
@@ -63,7 +63,7 @@ impl Node {
         let published = if self.open.published.contains(&path.topic) { self.open.publishes } else { 0 };
         let waiting = self.may_lease(id, path) + published;
         if waiting == 0 {
-            if !self.proposed.is_empty() {
+            if !self.proposed.is_empty() && !Mutant::LookedEarlyForgotten.is_on() {
                 self.looked_early.insert(id);
             }
             self.forget_caught_up(id);

@@ -333,6 +333,7 @@ impl World {
             process.was_ready = true;
             // Only now is the end of the log applied.
             let position = process.node.position();
+            self.note_serving();
             if position < told || position.commit_index < told_commit {
                 self.fail(format!("P1, P10: node {} leads from {position:?} on, and {told:?} was told", node + 1));
             }
