@@ -190,6 +190,7 @@ impl Link {
                             let mut out = BytesMut::new();
                             sealer.seal(&mut out, |out| known.own().put(wall_ms(), out));
                             writer.write_all(&out).await?;
+                            known.sent(from, out.len());
                         }
                     }
                 }

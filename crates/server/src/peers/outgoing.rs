@@ -226,6 +226,7 @@ impl OutgoingLine {
         while self.queue.take(&mut sealer, &mut out).await {
             answers.owed();
             writer.write_all(&out).await?;
+            self.known.sent(self.dial.node, out.len());
             out.clear();
             if out.capacity() > KEPT_BYTES {
                 out = BytesMut::new();
