@@ -110,6 +110,18 @@ impl Drop for ChildCluster {
     }
 }
 
+/// Reads how many nodes there are to be.
+///
+/// # Errors
+/// A text for the user when it is neither one nor three.
+pub(crate) fn one_or_three(text: &str) -> Result<u16, String> {
+    match text {
+        "1" => Ok(1),
+        "3" => Ok(3),
+        _ => Err("one node or three: 1 or 3".to_owned()),
+    }
+}
+
 /// Ports that nobody listens on.
 #[derive(Default)]
 struct Ports {

@@ -67,14 +67,17 @@ impl ChildNode {
         Self::spawn(command, Stdio::null(), data_dir, launch)
     }
 
-    /// Starts a floor in a folder, which it shares with nobody, and waits until it is ready.
+    /// Starts a floor in a folder, which it shares with nobody, and waits until it is ready. Its followers run already.
     ///
     /// # Errors
     /// As [`Self::start`].
-    pub(crate) fn start_floor(kind: &str, folder: &Path) -> Result<Self, Failure> {
+    pub(crate) fn start_floor(kind: &str, folder: &Path, followers: &[Self]) -> Result<Self, Failure> {
         std::fs::create_dir_all(folder).map_err(|error| failed(&error))?;
         let mut command = command()?;
         command.args(["bench-floor", "--kind", kind, "--folder"]).arg(folder);
+        for follower in followers {
+            command.args(["--follower", &follower.client]);
+        }
         // It ends when nobody holds its stdin any more.
         Self::spawn(command, Stdio::piped(), folder, Launch::default())?.ready()
     }

@@ -115,6 +115,27 @@ fn bench_prints_a_row_per_phase_next_to_its_floors() {
 }
 
 #[test]
+fn bench_of_three_nodes_stands_next_to_one_and_tells_what_the_nodes_send() {
+    // Goal: what a majority costs is measured at one of three: both followers are sent every byte, and one alone sends none.
+    let args = ["--nodes", "3", "--phase", "publish"];
+    let (rows, stderr) = bench(&args);
+    let row = &rows[1];
+    assert_eq!((row["phase"].as_str(), row["nodes"].as_u64()), (Some("publish"), Some(3)), "{row}");
+    for figure in ["per_s", "of_echo_pct", "of_commit_pct", "of_single_pct", "p50_of_single_pct", "cpu_ms_per_million"]
+    {
+        assert!(row[figure].as_u64() > Some(0), "{figure} of {row}");
+    }
+    let sent = row["peer_bytes_of_published_pct"].as_u64().expect("it is told");
+    // Every value twice; heads, votes and answers are less than a value of 256 bytes.
+    assert!((200..400).contains(&sent), "{sent} % of {row}");
+    assert!(!stderr.contains("leader changed"), "{stderr}");
+    let (rows, _) = bench(&["--no-floors", "--phase", "publish"]);
+    assert_eq!((rows[0]["nodes"].as_u64(), rows[0]["peer_bytes"].is_null()), (Some(1), true), "{}", rows[0]);
+    let refused = run(&["bench", "--nodes", "2"]);
+    assert_eq!(refused.code, Some(2), "{}", refused.stderr);
+}
+
+#[test]
 fn bench_runs_the_phases_that_are_named_with_keys_and_several_consumers() {
     let args = ["--phase", "at-once", "--keys", "7", "--consumers", "3", "--producers", "4", "--outstanding", "8"];
     let (rows, _) = bench(&[&args[..], &["--no-floors", "--runs", "2"]].concat());

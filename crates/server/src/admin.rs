@@ -103,6 +103,7 @@ impl NodeHandle for AdminHandle {
             Some(_) | None => None,
         };
         let file_system = file_system(&self.data_dir).ok();
+        let sent_to_peers = self.links.as_ref().map(|links| links.sent_bytes()).unwrap_or_default();
         self.shared.metrics.render(&Scrape {
             stats: stats.as_ref(),
             broker: &self.broker(),
@@ -111,6 +112,7 @@ impl NodeHandle for AdminHandle {
             repairing: gauges.repairing,
             repaired: gauges.repaired,
             is_rejoining: self.shared.status.is_rejoining.load(Ordering::Relaxed),
+            sent_to_peers: &sent_to_peers,
             journal_bytes: machine::folder_bytes(&self.data_dir.join("journal")),
             checkpoint_age: machine::newest_age(&self.data_dir.join("checkpoints")),
             reserve_bytes: self.room.reserve_bytes(),

@@ -19,6 +19,7 @@ use std::time::Duration;
 pub use mortarmq_http::{BrokerStatus, PeerStatus, Replication};
 use mortarmq_node::ErrorCode;
 use mortarmq_node::views::StatsView;
+use mortarmq_types::NodeId;
 use mortarmq_wire::Op;
 use prometheus_client::encoding::prometheus_text;
 use prometheus_client::registry::Registry;
@@ -53,6 +54,8 @@ pub struct Scrape<'a> {
     pub repaired: u64,
     /// Whether the other nodes bring this one up, because its journal or checkpoint has rotted.
     pub is_rejoining: bool,
+    /// Other nodes, and how many bytes each was sent.
+    pub sent_to_peers: &'a [(NodeId, u64)],
     /// Bytes of all journal files.
     pub journal_bytes: u64,
     /// How old the newest checkpoint is; `None` before the first.
@@ -167,6 +170,7 @@ impl Metrics {
         let mut add = |series: Series| of_scrape.register_collector(Box::new(series));
         process_series(scrape).into_iter().for_each(&mut add);
         replication::series(scrape.broker).into_iter().for_each(&mut add);
+        add(replication::sent(scrape.sent_to_peers));
         self.requests.series().into_iter().for_each(&mut add);
         if let Some(stats) = scrape.stats {
             snapshot::series(stats, scrape.per_partition).into_iter().for_each(&mut add);

@@ -36,6 +36,15 @@ impl Usage {
     }
 }
 
+impl std::ops::Add for Usage {
+    type Output = Self;
+
+    /// Of two processes together. Peaks of two moments: together they had no more than that.
+    fn add(self, other: Self) -> Self {
+        Self { cpu: self.cpu + other.cpu, peak_bytes: self.peak_bytes + other.peak_bytes }
+    }
+}
+
 /// `utime` and `stime`, fields 14 and 15. The name of field 2 may hold spaces and parentheses, so counting starts behind
 /// its last parenthesis.
 ///

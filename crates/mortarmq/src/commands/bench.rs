@@ -17,9 +17,10 @@ use std::time::Duration;
 
 use self::measure::Extent;
 use self::phase::{Kind, Load, Phase, Profile};
-use self::report::{COLUMNS, Results, SHORT_COLUMNS};
+use self::report::{CLUSTER_COLUMNS, COLUMNS, Results, SHORT_COLUMNS};
 use self::target::{Side, Target};
 use crate::bench::{DiskFloor, measure_disk};
+use crate::child_cluster::one_or_three;
 use crate::errors::Failure;
 use crate::output::{Cell, RowArgs, Rows, grouped, note};
 use crate::session::{self, ServerArgs};
@@ -27,9 +28,10 @@ use crate::tls::TlsArgs;
 
 /// Measure throughput, latency and cost
 ///
-/// Without --server on a node of its own in a temporary folder (TMPDIR says where), next to what the disk can do there and
-/// to two servers without promises: one answers at once, one writes, syncs and answers. Phases: single, publish, batch,
-/// consume, at-once, idle. What the figures mean: docs/performance.md.
+/// Without --server on a node of its own, or three, in a temporary folder (TMPDIR says where), next to what the disk can do there
+/// and to two servers without promises: one answers at once, one writes, syncs and answers; with three nodes that one has two
+/// followers, and a broker of one node is measured too. Phases: single, publish, batch, consume, at-once, idle. What the figures
+/// mean: docs/performance.md.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Measure this broker instead of a node of its own; without floors then
@@ -40,9 +42,13 @@ pub(crate) struct Args {
     token: Option<String>,
     #[command(flatten)]
     tls: TlsArgs,
-    /// Which phases, and how long: reference is the list that figures are compared by, 3 runs of 5 s
+    /// Which phases, and how long: reference is the list that figures are compared by, cluster what of it only publishes, on three
+    /// nodes; both are 3 runs of 5 s
     #[arg(long, value_enum, default_value = "quick")]
     profile: Profile,
+    /// Nodes of the broker, 1 or 3, all on this machine; clients come to the one that leads. 1 if it is not given, 3 for cluster
+    #[arg(long, value_name = "N", value_parser = one_or_three, conflicts_with = "server")]
+    nodes: Option<u16>,
     /// Run these phases only
     #[arg(long, value_name = "NAME", num_args = 1..)]
     phase: Vec<String>,
@@ -79,7 +85,7 @@ pub(crate) struct Args {
     /// How often everything is measured: figures are medians; 1 if it is not given
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100))]
     runs: Option<u32>,
-    /// Leave the floors out
+    /// Leave the floors out, and beside three nodes the one
     #[arg(long)]
     no_floors: bool,
     /// Print a table in Markdown
@@ -114,6 +120,7 @@ impl Bench {
         let (phases, seconds, runs) = match args.profile {
             Profile::Quick => (phase::quick(args.load()), 2, 1),
             Profile::Reference => (phase::reference(args.size, args.keys), 5, 3),
+            Profile::Cluster => (phase::cluster(args.size, args.keys), 5, 3),
         };
         let named = phase::select(phases, &args.phase);
         let mut phases = named.map_err(|text| Failure::arguments(text, "name some of these, or none for all"))?;
@@ -132,7 +139,8 @@ impl Bench {
         let targets = args.targets(folder.path())?;
         let mut rows = args.rows();
         let mut floors: Vec<DiskFloor> = Vec::new();
-        let mut results = vec![Results::default(); self.phases.len()];
+        let nodes = args.server.is_none().then(|| args.nodes());
+        let mut results = vec![Results::of(nodes); self.phases.len()];
         for run in 0..self.runs {
             let is_last = run + 1 == self.runs;
             if args.has_floors() {
@@ -144,7 +152,7 @@ impl Bench {
                 }
             }
             for (index, phase) in self.phases.iter().enumerate() {
-                self.measure(folder.path(), &targets, (run as usize, index), &mut results[index]).await?;
+                self.measure(args, folder.path(), &targets, (run as usize, index), &mut results[index]).await?;
                 if is_last {
                     rows.push(args.row(phase, &results[index]))?;
                 }
@@ -158,6 +166,7 @@ impl Bench {
     /// One phase on each target. Another one begins each time, so that none always finds the machine as another left it.
     async fn measure(
         &self,
+        args: &Args,
         folder: &Path,
         targets: &[Target],
         (run, index): (usize, usize),
@@ -167,7 +176,7 @@ impl Bench {
         if phase.kind == Kind::Idle {
             let folder = folder.join(format!("idle-{run}"));
             std::fs::create_dir_all(&folder).map_err(|error| no_folder(&error))?;
-            results.push(Side::Broker, measure::idle(&folder, self.extent).await?);
+            results.push(Side::Broker, measure::idle(&folder, args.nodes(), self.extent).await?);
             return Ok(());
         }
         for turn in 0..targets.len() {
@@ -207,20 +216,35 @@ impl Args {
             };
             return Ok(vec![Target::running(server)]);
         }
-        let sides: &[Side] = if self.no_floors { &[Side::Broker] } else { &[Side::Broker, Side::Echo, Side::Commit] };
-        sides.iter().map(|side| Target::start(*side, folder)).collect()
+        let sides: &[Side] = match self.no_floors {
+            true => &[Side::Broker],
+            false if self.nodes() == 1 => &[Side::Broker, Side::Echo, Side::Commit],
+            false => &[Side::Broker, Side::Echo, Side::Commit, Side::Single],
+        };
+        sides.iter().map(|side| Target::start(*side, folder, self.nodes())).collect()
+    }
+
+    /// How many nodes a broker of our own has.
+    fn nodes(&self) -> u16 {
+        let by_profile = if self.profile == Profile::Cluster && self.server.is_none() { 3 } else { 1 };
+        self.nodes.unwrap_or(by_profile)
     }
 
     fn rows(&self) -> Rows {
+        let short = if self.nodes() == 1 { SHORT_COLUMNS } else { CLUSTER_COLUMNS };
         match self.is_short() {
-            true if self.markdown => Rows::markdown(SHORT_COLUMNS),
-            true => Rows::streamed(SHORT_COLUMNS, self.rows),
+            true if self.markdown => Rows::markdown(short),
+            true => Rows::streamed(short, self.rows),
             false => Rows::streamed(COLUMNS, self.rows),
         }
     }
 
     fn row(&self, phase: &Phase, results: &Results) -> Vec<Cell> {
-        if self.is_short() { report::short(phase, results) } else { report::full(phase, results) }
+        match self.is_short() {
+            true if self.nodes() == 1 => report::short(phase, results),
+            true => report::short_of_several(phase, results),
+            false => report::full(phase, results),
+        }
     }
 
     /// Whether people read it: they want fewer columns, and units.

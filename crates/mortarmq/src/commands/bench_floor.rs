@@ -1,6 +1,7 @@
 //! `bench-floor`: the server that `bench` measures a broker against; hidden, because it promises nothing.
 
 use std::io::Read;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
@@ -18,6 +19,9 @@ pub(crate) struct Args {
     /// Where its file is made
     #[arg(long, value_name = "FOLDER")]
     folder: PathBuf,
+    /// A follower that has each batch on disk, or another one, before it answers
+    #[arg(long, value_name = "HOST:PORT")]
+    follower: Vec<SocketAddr>,
 }
 
 /// Runs it until stdin is closed: when `bench` ends, however it ends, so does its floor.
@@ -27,7 +31,8 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         .enable_all()
         .build()
         .map_err(|error| failed(&error))?;
-    let floor = runtime.block_on(Floor::start(args.kind, &args.folder)).map_err(|error| failed(&error))?;
+    let floor = runtime.block_on(Floor::start(args.kind, &args.folder, &args.follower));
+    let floor = floor.map_err(|error| failed(&error))?;
     note(format_args!("a floor for measuring ({:?}): it keeps no promise", args.kind));
     let banner = format!("client  {}\nready\n", floor.address);
     std::io::Write::write_all(&mut std::io::stdout(), banner.as_bytes()).map_err(Failure::from_stdout)?;

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use tempfile::TempDir;
 
+use crate::child_cluster::one_or_three;
 use crate::errors::Failure;
 use crate::output::RowArgs;
 use crate::session;
@@ -42,14 +43,6 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
 
 async fn show(nodes: u16, folder: &TempDir, rows: RowArgs) -> Result<(), Failure> {
     if nodes == 1 { one::demo(folder, rows).await } else { three::demo(folder, rows).await }
-}
-
-fn one_or_three(text: &str) -> Result<u16, String> {
-    match text {
-        "1" => Ok(1),
-        "3" => Ok(3),
-        _ => Err("one node or three are shown: 1 or 3".to_owned()),
-    }
 }
 
 fn failed(what: &str) -> Failure {

@@ -1,4 +1,5 @@
-//! The prepared file, and the thread that writes it: takes what is there, one write, one fdatasync, then the answers.
+//! The prepared file, and the thread that writes it: takes what is there, one write, one fdatasync, then the answers. Where there
+//! are followers they are sent the batch first, so that they write while it does, and one of them must have it too.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
@@ -7,6 +8,7 @@ use std::path::Path;
 use std::sync::mpsc::{Receiver, Sender, SyncSender, sync_channel};
 
 use super::desk::{ConnectionNumber, Desk, Frame, Outgoing, Outlet};
+use super::links::Links;
 
 /// What a connection tells the writer.
 #[derive(Debug)]
@@ -61,10 +63,10 @@ impl Prepared {
 }
 
 /// Starts the writer. It ends when no connection is left that could send it anything, or when the disk fails.
-pub(super) fn start(file: Prepared, failure: Sender<io::Error>) -> io::Result<SyncSender<Event>> {
+pub(super) fn start(file: Prepared, links: Links, failure: Sender<io::Error>) -> io::Result<SyncSender<Event>> {
     let (sender, events) = sync_channel(EVENTS);
     std::thread::Builder::new().name("floor-journal".to_owned()).spawn(move || {
-        if let Err(error) = write_all(file, &events) {
+        if let Err(error) = write_all(file, links, &events) {
             // Whoever runs the floor ends it; if nobody does, nobody waits.
             let _ = failure.send(error);
         }
@@ -72,7 +74,7 @@ pub(super) fn start(file: Prepared, failure: Sender<io::Error>) -> io::Result<Sy
     Ok(sender)
 }
 
-fn write_all(mut file: Prepared, events: &Receiver<Event>) -> io::Result<()> {
+fn write_all(mut file: Prepared, mut links: Links, events: &Receiver<Event>) -> io::Result<()> {
     let mut desk = Desk::default();
     desk.hub.records = Some(Vec::new());
     while let Ok(first) = events.recv() {
@@ -85,7 +87,9 @@ fn write_all(mut file: Prepared, events: &Receiver<Event>) -> io::Result<()> {
         }
         desk.deliver(&mut outgoing);
         if let Some(records) = desk.hub.records.as_mut().filter(|records| !records.is_empty()) {
+            links.send(records)?;
             file.append(records)?;
+            links.wait()?;
         }
         desk.send(outgoing);
     }
@@ -102,7 +106,7 @@ fn take(desk: &mut Desk, event: Event, outgoing: &mut Outgoing) {
 
 const BLOCK_BYTES: usize = 4096;
 /// As much as a journal entry of the broker holds.
-const BATCH_BYTES: usize = 4 << 20;
+pub(super) const BATCH_BYTES: usize = 4 << 20;
 /// As large as a journal file of the broker. A batch is smaller: at most [`BATCH_BYTES`], one read of a connection, and the
 /// records of as many deliveries as there is credit.
 const FILE_BYTES: usize = 64 << 20;

@@ -7,6 +7,7 @@ use std::time::Duration;
 use mortarmq_node::ErrorCode;
 use mortarmq_node::views::{GroupPartitionStats, GroupStats, PartitionStats, StatsView, TopicStats};
 use mortarmq_server::metrics::{BrokerStatus, Metrics, PeerStatus, Replication, Scrape};
+use mortarmq_types::NodeId;
 use mortarmq_wire::Op;
 
 const HEAD: &str = "# Metrics
@@ -76,6 +77,7 @@ fn scrape() -> String {
         repairing: 0,
         repaired: 0,
         is_rejoining: false,
+        sent_to_peers: &[(NodeId::new(1), 0)],
         journal_bytes: 0,
         checkpoint_age: Some(Duration::ZERO),
         reserve_bytes: 0,

@@ -1,6 +1,7 @@
-//! The series of a leader about the nodes that follow it.
+//! The series about the other nodes: of a leader about those that follow it, and of any node about what it sent.
 
 use mortarmq_http::BrokerStatus;
+use mortarmq_types::NodeId;
 
 use super::series::Series;
 
@@ -25,5 +26,15 @@ pub(super) fn series(broker: &BrokerStatus) -> Vec<Series> {
     vec![entries, bytes, catching_up, silent]
 }
 
+/// A row for each other node, also of a node that does not lead: it answers whoever does.
+pub(super) fn sent(peers: &[(NodeId, u64)]) -> Series {
+    let mut sent = Series::counter("mortarmq_peer_sent_bytes", SENT);
+    for (node, bytes) in peers {
+        sent.add(&[("peer", &node.to_string())], *bytes);
+    }
+    sent
+}
+
+const SENT: &str = "Bytes of the log, votes, heartbeats and answers sent to another node, with their frames and seals; not what is carried of clients and operators";
 const LAG_BYTES: &str = "Bytes of the log that a follower lacks; no row where they are more than is in memory";
 const CATCHING_UP: &str = "1 while a follower lacks more than is in memory and is brought up by files";

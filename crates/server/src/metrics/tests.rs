@@ -4,6 +4,7 @@ use std::time::Duration;
 use mortarmq_http::BrokerStatus;
 use mortarmq_node::ErrorCode;
 use mortarmq_node::views::{GroupPartitionStats, GroupStats, PartitionStats, StatsView, TopicStats};
+use mortarmq_types::NodeId;
 use mortarmq_wire::Op;
 
 use super::{Metrics, Scrape};
@@ -74,6 +75,7 @@ fn render(metrics: &Metrics, stats: Option<&StatsView>, per_partition: bool) -> 
         repairing: 3,
         repaired: 4,
         is_rejoining: true,
+        sent_to_peers: &[(NodeId::new(1), 4096), (NodeId::new(2), 0)],
         journal_bytes: 64 << 20,
         checkpoint_age: Some(Duration::from_secs(7)),
         reserve_bytes: 256 << 20,
@@ -146,6 +148,7 @@ fn the_scrape_has_the_documented_names_types_and_labels() {
         ("mortarmq_journal_batch_bytes", "histogram"),
         ("mortarmq_commit_latency_seconds", "histogram"),
         ("mortarmq_journal_bytes", "gauge"),
+        ("mortarmq_peer_sent_bytes_total", "counter"),
         ("mortarmq_torn_tails_cut_total", "counter"),
         ("mortarmq_disk_free_bytes", "gauge"),
         ("mortarmq_disk_reserve_bytes", "gauge"),
@@ -169,6 +172,8 @@ fn the_scrape_has_the_documented_names_types_and_labels() {
         ("mortarmq_partition_last_seq{topic=\"orders\",partition=\"0\"}", 1200),
         ("mortarmq_broker_uptime_seconds", 61),
         ("mortarmq_journal_bytes", 64 << 20),
+        ("mortarmq_peer_sent_bytes_total{peer=\"1\"}", 4096),
+        ("mortarmq_peer_sent_bytes_total{peer=\"2\"}", 0),
         ("mortarmq_disk_reserve_bytes", 256 << 20),
         ("mortarmq_disk_low", 0),
     ];

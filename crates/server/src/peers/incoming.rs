@@ -201,6 +201,7 @@ impl Link {
                             sealer.seal(&mut out, |out| known.own().put(wall_ms(), out));
                             writer.write_all(&out).await?;
                             writer.flush().await?;
+                            known.sent(from, out.len());
                         }
                     }
                 }

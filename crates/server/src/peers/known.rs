@@ -27,6 +27,8 @@ struct Peer {
     error: Option<String>,
     card: Option<Card>,
     clock_ahead_ms: i64,
+    /// What it was sent, since this process began.
+    sent_bytes: u64,
     /// Whether it was said in the log that both keep their data on one device.
     is_warned: bool,
 }
@@ -83,6 +85,19 @@ impl Known {
             peer.card = Some(card);
         });
         is_news
+    }
+
+    /// So many bytes were handed to the system for another node.
+    pub(crate) fn sent(&self, node: NodeId, bytes: usize) {
+        self.with(node, |peer| peer.sent_bytes += bytes as u64);
+    }
+
+    /// What each other node was sent, since this process began.
+    ///
+    /// # Units
+    /// Bytes, with frames and seals.
+    pub(crate) fn sent_bytes(&self) -> Vec<(NodeId, u64)> {
+        self.lock().iter().map(|(node, peer)| (*node, peer.sent_bytes)).collect()
     }
 
     /// How the link to a node stands.
@@ -155,5 +170,19 @@ mod tests {
         known.broke(node, "reset");
         assert_eq!((status().up, status().error.as_deref()), (false, Some("reset")));
         assert_eq!(known.status(NodeId::new(2)), None);
+    }
+
+    #[test]
+    fn what_is_sent_is_counted_for_each_node_and_goes_on_when_a_link_breaks() {
+        let [one, other] = [NodeId::new(1), NodeId::new(2)];
+        let dial = |node| Dial { node, address: "b:7189".to_owned() };
+        let known = Known::new(card(1, 1), &[dial(one), dial(other)]);
+        known.connected(one);
+        known.sent(one, 100);
+        known.broke(one, "reset");
+        known.connected(one);
+        known.sent(one, 7);
+        known.sent(NodeId::new(3), 1);
+        assert_eq!(known.sent_bytes(), [(one, 107), (other, 0)]);
     }
 }

@@ -242,6 +242,7 @@ impl OutgoingLine {
             answers.owed();
             writer.write_all(&out).await?;
             writer.flush().await?;
+            self.known.sent(self.dial.node, out.len());
             out.clear();
             if out.capacity() > KEPT_BYTES {
                 out = BytesMut::new();

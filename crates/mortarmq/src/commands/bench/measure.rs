@@ -4,10 +4,11 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use super::phase::{Kind, Load, Phase};
-use super::target::{Side, Target};
+use super::target::{Side, Target, sent_bytes};
 use super::{consume, publish};
 use crate::bench::{Latency, Recorder, Span, Usage};
 use crate::errors::Failure;
+use crate::output::note;
 use crate::session;
 
 /// What the tasks of a phase have to know.
@@ -43,6 +44,15 @@ pub(super) struct Sample {
     pub(super) slowest_second: Option<f64>,
     /// What the target used, where that can be seen.
     pub(super) usage: Option<Usage>,
+    /// Bytes that its nodes sent to each other, where there are several and they are ours.
+    pub(super) peer_bytes: Option<u64>,
+}
+
+/// What a target used in a span.
+#[derive(Clone, Copy, Debug, Default)]
+struct Used {
+    usage: Option<Usage>,
+    peer_bytes: Option<u64>,
 }
 
 impl Sample {
@@ -56,7 +66,7 @@ impl Sample {
         (self.messages > 0).then(|| cpu.as_secs_f64() * 1e6 / self.messages as f64)
     }
 
-    fn of(recorder: &Recorder, elapsed: Duration, usage: Option<Usage>) -> Self {
+    fn of(recorder: &Recorder, elapsed: Duration, used: Used) -> Self {
         Self {
             messages: recorder.messages(),
             elapsed,
@@ -64,13 +74,15 @@ impl Sample {
             delivery: None,
             published: None,
             slowest_second: recorder.slowest_second(elapsed),
-            usage,
+            usage: used.usage,
+            peer_bytes: used.peer_bytes,
         }
     }
 }
 
 /// Runs a phase on a topic of its own, which is deleted whatever comes of it.
 pub(super) async fn run(target: &Target, topic: String, phase: &Phase, extent: Extent) -> Result<Sample, Failure> {
+    let office = target.office().await?;
     let client = target.make_topic(&topic).await?;
     let limit = extent.length + WARM_UP + PATIENCE;
     let measured = tokio::time::timeout(limit, on_topic(target, topic.clone(), phase, extent)).await;
@@ -80,6 +92,13 @@ pub(super) async fn run(target: &Target, topic: String, phase: &Phase, extent: E
         Err(Failure::unreachable(what, "look at the broker's log and at what else the machine does"))
     })?;
     deleted.map_err(|error| session::failure(&error))?;
+    let now = target.office().await?;
+    if now != office {
+        note(format_args!(
+            "phase {}: the leader changed meanwhile ({office:?} to {now:?}): its figures hold a failover",
+            phase.name
+        ));
+    }
     Ok(sample)
 }
 
@@ -91,8 +110,8 @@ async fn on_topic(target: &Target, topic: String, phase: &Phase, extent: Extent)
         Kind::Publish => {
             let clients = target.connect_all(load.producers).await?;
             let plan = plan(WARM_UP, topic);
-            let (recorder, usage) = watched(target, plan.span, publish::run(clients, &plan)).await?;
-            Ok(Sample::of(&recorder, recorder.span(), usage))
+            let (recorder, used) = watched(target, plan.span, publish::run(clients, &plan)).await?;
+            Ok(Sample::of(&recorder, recorder.span(), used))
         }
         Kind::Consume => {
             let first = plan(Duration::ZERO, topic.clone());
@@ -106,10 +125,10 @@ async fn on_topic(target: &Target, topic: String, phase: &Phase, extent: Extent)
                 let consumers = consume::subscribe(clients, &plan).await?;
                 consume::run(consumers, &plan, Some(extent.backlog)).await
             };
-            let (consumed, usage) = watched(target, plan.span, consuming).await?;
+            let (consumed, used) = watched(target, plan.span, consuming).await?;
             let is_drained = consumed.acked.messages() >= extent.backlog;
             let elapsed = if is_drained { consumed.acked.until_last() } else { consumed.acked.span() };
-            Ok(Sample::of(&consumed.acked, elapsed, usage))
+            Ok(Sample::of(&consumed.acked, elapsed, used))
         }
         Kind::AtOnce => {
             let producers = target.connect_all(load.producers).await?;
@@ -117,12 +136,12 @@ async fn on_topic(target: &Target, topic: String, phase: &Phase, extent: Extent)
             let plan = plan(WARM_UP, topic);
             let consumers = consume::subscribe(clients, &plan).await?;
             let both = async { tokio::try_join!(publish::run(producers, &plan), consume::run(consumers, &plan, None)) };
-            let ((published, consumed), usage) = watched(target, plan.span, both).await?;
+            let ((published, consumed), used) = watched(target, plan.span, both).await?;
             Ok(Sample {
                 latency: published.latency().clone(),
                 delivery: Some(consumed.delivered.latency().clone()),
                 published: Some(published.messages()),
-                ..Sample::of(&consumed.acked, consumed.acked.span(), usage)
+                ..Sample::of(&consumed.acked, consumed.acked.span(), used)
             })
         }
         Kind::Idle => unreachable!("an idle node has no topic"),
@@ -130,16 +149,16 @@ async fn on_topic(target: &Target, topic: String, phase: &Phase, extent: Extent)
 }
 
 /// Lets a new node stand without work.
-pub(super) async fn idle(folder: &Path, extent: Extent) -> Result<Sample, Failure> {
-    let target = Target::start(Side::Broker, folder)?;
+pub(super) async fn idle(folder: &Path, nodes: u16, extent: Extent) -> Result<Sample, Failure> {
+    let target = Target::start(Side::Broker, folder, nodes)?;
     // What a start leaves to be done is done by then.
     let span = Span::after(IDLE_WARM_UP, extent.length);
     let standing = async {
         tokio::time::sleep_until(span.end.into()).await;
         Ok(())
     };
-    let ((), usage) = watched(&target, span, standing).await?;
-    Ok(Sample::of(&Recorder::new(span), extent.length, usage))
+    let ((), used) = watched(&target, span, standing).await?;
+    Ok(Sample::of(&Recorder::new(span), extent.length, used))
 }
 
 /// What a target uses in the span, or until the work is done if that is sooner.
@@ -147,15 +166,18 @@ async fn watched<T>(
     target: &Target,
     span: Span,
     work: impl Future<Output = Result<T, Failure>>,
-) -> Result<(T, Option<Usage>), Failure> {
-    let Some(pid) = target.pid() else { return Ok((work.await?, None)) };
-    let watch = std::sync::Mutex::new((None, None));
+) -> Result<(T, Used), Failure> {
+    let watch = std::sync::Mutex::new((Used::default(), Used::default()));
     let looking = async {
         tokio::time::sleep_until(span.begin.into()).await;
-        Usage::forget_peak(pid);
-        watch.lock().expect("one task").0 = Usage::of(pid);
+        target.forget_peak();
+        watch.lock().expect("one task").0.usage = target.usage();
+        let sent = peer_bytes(target).await;
+        watch.lock().expect("one task").0.peer_bytes = sent;
         tokio::time::sleep_until(span.end.into()).await;
-        watch.lock().expect("one task").1 = Usage::of(pid);
+        watch.lock().expect("one task").1.usage = target.usage();
+        let sent = peer_bytes(target).await;
+        watch.lock().expect("one task").1.peer_bytes = sent;
         // The work says when it is over.
         std::future::pending::<()>().await
     };
@@ -163,10 +185,23 @@ async fn watched<T>(
         done = work => done?,
         () = looking => unreachable!("it looks for ever"),
     };
-    let (before, after) = watch.into_inner().expect("one task");
-    let used = |before: Usage, after: Usage| Usage { cpu: after.cpu.saturating_sub(before.cpu), ..after };
-    let after = after.or_else(|| Usage::of(pid));
-    Ok((done, before.zip(after).map(|(before, after)| used(before, after))))
+    let (before, mut after) = watch.into_inner().expect("one task");
+    after.usage = after.usage.or_else(|| target.usage());
+    if after.peer_bytes.is_none() {
+        after.peer_bytes = peer_bytes(target).await;
+    }
+    let usage = before.usage.zip(after.usage);
+    let usage = usage.map(|(before, after)| Usage { cpu: after.cpu.saturating_sub(before.cpu), ..after });
+    let sent = before.peer_bytes.zip(after.peer_bytes);
+    Ok((done, Used { usage, peer_bytes: sent.map(|(before, after)| after.saturating_sub(before)) }))
+}
+
+async fn peer_bytes(target: &Target) -> Option<u64> {
+    let tellers = target.tellers();
+    if tellers.is_empty() {
+        return None;
+    }
+    tokio::task::spawn_blocking(move || sent_bytes(&tellers)).await.expect("asking does not panic")
 }
 
 /// Connections, buffers and batches have found their size by then.

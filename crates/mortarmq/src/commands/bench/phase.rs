@@ -9,6 +9,8 @@ pub(super) enum Profile {
     Quick,
     /// The list that figures are compared by; some minutes.
     Reference,
+    /// What three nodes cost, next to one; some minutes.
+    Cluster,
 }
 
 /// One phase.
@@ -111,6 +113,13 @@ pub(super) fn reference(value_bytes: u32, keys: u32) -> Vec<Phase> {
     ]
 }
 
+/// Those of the reference by which three nodes stand next to one.
+pub(super) fn cluster(value_bytes: u32, keys: u32) -> Vec<Phase> {
+    let mut phases = reference(value_bytes, keys);
+    phases.retain(|phase| phase.kind == Kind::Publish);
+    phases
+}
+
 /// Keeps the phases that are named, all when none is.
 ///
 /// # Errors
@@ -131,7 +140,7 @@ const REFERENCE_LINES: u16 = 8;
 
 #[cfg(test)]
 mod tests {
-    use super::{Kind, Load, quick, reference, select};
+    use super::{Kind, Load, cluster, quick, reference, select};
 
     #[test]
     fn phases_are_selected_by_name_in_their_own_order() {
@@ -162,5 +171,7 @@ mod tests {
         assert_eq!(phases.iter().filter(|phase| phase.kind == Kind::Idle).count(), 1);
         let batches = phases.iter().find(|phase| phase.name == "batch-100").expect("in the list");
         assert_eq!(batches.load.requests_under_way(), 80);
+        let names: Vec<_> = cluster(256, 0).iter().map(|phase| phase.name).collect();
+        assert_eq!(names, ["publish-1x1", "publish-1x512", "batch-100", "publish-64x1"]);
     }
 }

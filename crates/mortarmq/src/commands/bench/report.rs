@@ -14,21 +14,30 @@ pub(super) struct Results {
     broker: Vec<Sample>,
     echo: Vec<Sample>,
     commit: Vec<Sample>,
+    single: Vec<Sample>,
+    /// How many nodes the broker has, where that is ours to know.
+    nodes: Option<u16>,
 }
 
 impl Results {
+    /// Nothing yet, of a broker of so many nodes.
+    pub(super) fn of(nodes: Option<u16>) -> Self {
+        Self { nodes, ..Self::default() }
+    }
+
     pub(super) fn push(&mut self, side: Side, sample: Sample) {
         match side {
             Side::Broker => self.broker.push(sample),
             Side::Echo => self.echo.push(sample),
             Side::Commit => self.commit.push(sample),
+            Side::Single => self.single.push(sample),
         }
     }
 }
 
 /// A row for machines: every figure, in the order of [`COLUMNS`].
 pub(super) fn full(phase: &Phase, results: &Results) -> Vec<Cell> {
-    let Results { broker, echo, commit } = results;
+    let Results { broker, echo, commit, single, nodes } = results;
     let of = |samples: &[Sample], figure: fn(&Sample) -> Option<f64>| whole(middle(samples, figure));
     let rate = Spread::of(broker.iter().map(Sample::per_s));
     let load = phase.load;
@@ -68,12 +77,19 @@ pub(super) fn full(phase: &Phase, results: &Results) -> Vec<Cell> {
         percent(ratio(broker, commit, delivered_p50)),
         of(echo, cpu_ms_per_million),
         of(commit, cpu_ms_per_million),
+        Cell::number(nodes.map(u64::from)),
+        of(broker, |sample| Some(sample.peer_bytes? as f64)),
+        percent(middle(broker, |sample| sent_for_each_byte(sample, load))),
+        of(single, |sample| Some(sample.per_s())),
+        percent(ratio(broker, single, |sample| Some(sample.per_s()))),
+        of(single, p50),
+        percent(ratio(broker, single, p50)),
     ]
 }
 
 /// A row for people, in the order of [`SHORT_COLUMNS`].
 pub(super) fn short(phase: &Phase, results: &Results) -> Vec<Cell> {
-    let Results { broker, echo, commit } = results;
+    let Results { broker, echo, commit, .. } = results;
     let text = |text: Option<String>| text.map_or(Cell::Absent, Cell::Text);
     let rate = Spread::of(broker.iter().map(Sample::per_s)).filter(|rate| rate.median > 0.0);
     let times =
@@ -110,6 +126,21 @@ pub(super) fn short(phase: &Phase, results: &Results) -> Vec<Cell> {
     ]
 }
 
+/// As [`short`], in the order of [`CLUSTER_COLUMNS`].
+pub(super) fn short_of_several(phase: &Phase, results: &Results) -> Vec<Cell> {
+    let Results { broker, single, .. } = results;
+    let text = |text: Option<String>| text.map_or(Cell::Absent, Cell::Text);
+    let times = |ratio: Option<f64>| text(ratio.map(|ratio| format!("{ratio:.2}x")));
+    let share = ratio(broker, single, |sample| Some(sample.per_s()));
+    let mut cells = short(phase, results);
+    cells.extend([
+        text(share.map(|share| format!("{:.0} %", share * 100.0))),
+        times(ratio(broker, single, p50)),
+        times(middle(broker, |sample| sent_for_each_byte(sample, phase.load))),
+    ]);
+    cells
+}
+
 /// What the disk does alone, as a result under the phases' columns.
 pub(super) fn disk(floors: &[DiskFloor]) -> (Phase, Results) {
     let load = Load { producers: 1, lines: 1, outstanding: 1, batch: 1, value_bytes: 4096, ..Load::default() };
@@ -121,6 +152,7 @@ pub(super) fn disk(floors: &[DiskFloor]) -> (Phase, Results) {
         published: None,
         slowest_second: None,
         usage: None,
+        peer_bytes: None,
     };
     let phase = Phase { name: DISK, kind: Kind::Publish, load };
     (phase, Results { broker: floors.iter().map(sample).collect(), ..Results::default() })
@@ -155,6 +187,13 @@ fn delivered_p50(sample: &Sample) -> Option<f64> {
 
 fn published_per_s(sample: &Sample) -> Option<f64> {
     Some(sample.published? as f64 / sample.elapsed.max(Duration::from_millis(1)).as_secs_f64())
+}
+
+/// Bytes between the nodes for each byte of a value that was published.
+fn sent_for_each_byte(sample: &Sample, load: Load) -> Option<f64> {
+    let published = if load.producers > 0 { sample.published.unwrap_or(sample.messages) } else { 0 };
+    let value_bytes = published * u64::from(load.value_bytes);
+    (value_bytes > 0).then_some(sample.peer_bytes? as f64 / value_bytes as f64)
 }
 
 fn cpu_ms_per_million(sample: &Sample) -> Option<f64> {
@@ -223,6 +262,13 @@ pub(super) const COLUMNS: &[&str] = &[
     "delivery_p50_of_commit_pct",
     "echo_cpu_ms_per_million",
     "commit_cpu_ms_per_million",
+    "nodes",
+    "peer_bytes",
+    "peer_bytes_of_published_pct",
+    "single_per_s",
+    "of_single_pct",
+    "single_p50_us",
+    "p50_of_single_pct",
 ];
 
 /// For people.
@@ -241,6 +287,27 @@ pub(super) const SHORT_COLUMNS: &[&str] = &[
     "CPU us/message",
     "commit CPU us/message",
     "peak MiB",
+];
+
+/// For people, of a broker of several nodes.
+pub(super) const CLUSTER_COLUMNS: &[&str] = &[
+    "phase",
+    "load",
+    "a second",
+    "spread",
+    "answered in ms (p50 / p99 / p99.9)",
+    "delivered in ms (p50 / p99 / p99.9)",
+    "slowest second",
+    "of echo",
+    "of commit",
+    "p50 to commit",
+    "delivery to commit",
+    "CPU us/message",
+    "commit CPU us/message",
+    "peak MiB",
+    "of one node",
+    "p50 to one node",
+    "sent between nodes",
 ];
 
 #[cfg(test)]

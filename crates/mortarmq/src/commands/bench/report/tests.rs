@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::super::measure::Sample;
 use super::super::phase::{Kind, Load, Phase};
 use super::super::target::Side;
-use super::{COLUMNS, Results, SHORT_COLUMNS, disk, full, short};
+use super::{CLUSTER_COLUMNS, COLUMNS, Results, SHORT_COLUMNS, disk, full, short, short_of_several};
 use crate::bench::{DiskFloor, Latency, Usage};
 use crate::output::Cell;
 
@@ -24,6 +24,7 @@ fn sample(messages: u64, us: u64) -> Sample {
         published: Some(messages + 20),
         slowest_second: Some(0.9),
         usage: Some(Usage { cpu: Duration::from_millis(500), peak_bytes: 40 << 20 }),
+        peer_bytes: None,
     }
 }
 
@@ -38,7 +39,7 @@ fn at_once() -> (Phase, Results) {
         value_bytes: 1024,
         keys: 0,
     };
-    let mut results = Results::default();
+    let mut results = Results::of(Some(1));
     for (broker, echo, commit) in
         [(100_000, 400_000, 200_000), (300_000, 400_000, 300_000), (200_000, 400_000, 400_000)]
     {
@@ -92,6 +93,13 @@ commit_delivery_p50_us = 500
 delivery_p50_of_commit_pct = 200
 echo_cpu_ms_per_million = 1250
 commit_cpu_ms_per_million = 1667
+nodes = 1
+peer_bytes = -
+peer_bytes_of_published_pct = -
+single_per_s = -
+of_single_pct = -
+single_p50_us = -
+p50_of_single_pct = -
 ";
     assert_eq!(named(COLUMNS, &full(&phase, &results)), expected);
 }
@@ -116,6 +124,38 @@ commit CPU us/message = 1.67
 peak MiB = 40
 ";
     assert_eq!(named(SHORT_COLUMNS, &short(&phase, &results)), expected);
+}
+
+#[test]
+fn three_nodes_stand_next_to_one_and_say_what_they_sent_to_each_other() {
+    // Goal: bytes between nodes are told per byte of what was published, which is not what was acked. Method: each of three runs
+    // published 20 messages more than were acked, and sent 2.5 bytes for each of their bytes.
+    let (phase, mut results) = at_once();
+    results.nodes = Some(3);
+    for (sample, one) in results.broker.iter_mut().zip([400_000, 500_000, 600_000]) {
+        sample.peer_bytes = Some((sample.messages + 20) * 1024 * 5 / 2);
+        results.single.push(self::sample(one, 200));
+    }
+    let machines = named(COLUMNS, &full(&phase, &results));
+    let people = named(CLUSTER_COLUMNS, &short_of_several(&phase, &results));
+    for line in [
+        "nodes = 3\n",
+        "peer_bytes = 512051200\n",
+        "peer_bytes_of_published_pct = 250\n",
+        "single_per_s = 250000\n",
+        "of_single_pct = 33\n",
+        "single_p50_us = 200\n",
+        "p50_of_single_pct = 250\n",
+    ] {
+        assert!(machines.contains(line), "{line} is not in:\n{machines}");
+    }
+    for line in ["of one node = 33 %\n", "p50 to one node = 2.50x\n", "sent between nodes = 2.50x\n"] {
+        assert!(people.contains(line), "{line} is not in:\n{people}");
+    }
+    assert!(people.starts_with(&named(SHORT_COLUMNS, &short(&phase, &results))), "{people}");
+    let nothing = Phase { load: Load { producers: 0, ..phase.load }, ..phase };
+    let text = named(COLUMNS, &full(&nothing, &results));
+    assert!(text.contains("peer_bytes_of_published_pct = -\n"), "nobody publishes: {text}");
 }
 
 #[test]
