@@ -252,7 +252,10 @@ impl Replica {
         if !self.is_leader() {
             return Err(ProposeError::NotLeader { leader: self.leader() });
         }
-        let entry = eraftpb::Entry { data, ..eraftpb::Entry::default() };
+        self.propose_entry(eraftpb::Entry { data, ..eraftpb::Entry::default() })
+    }
+
+    fn propose_entry(&mut self, entry: eraftpb::Entry) -> Result<Proposed, ProposeError> {
         let mut message = eraftpb::Message { from: self.id(), ..eraftpb::Message::default() };
         message.set_msg_type(MessageType::MsgPropose);
         message.set_entries(vec![entry].into());

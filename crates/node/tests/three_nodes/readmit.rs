@@ -12,7 +12,7 @@ use mortarmq_types::NodeId;
 
 use super::machine::{CLUSTER, DATA_DIR, NodeOptions, node_id};
 use super::net::Shape;
-use super::setup::OPTIONS;
+use super::setup::{OPTIONS, loaded};
 use super::world::{Event, World};
 
 impl World {
@@ -147,19 +147,6 @@ fn view(found: &Node, node: usize) -> NodeView {
 /// Little log in memory: whoever comes new is brought up by files.
 const BY_FILES: NodeOptions =
     NodeOptions { peer_lag_bytes: 20_000, checkpoint_after_bytes: 1_500_000, journal_keep_bytes: 0, ..OPTIONS };
-
-/// A cluster under load, its leader, and a follower that loses its data.
-fn loaded(seed: u64, options: NodeOptions) -> (World, usize, usize) {
-    let mut world = World::new(seed, options);
-    let topic = world.declare("orders", 2);
-    for id in 1..=2 {
-        world.add_producer(topic, id, 4000);
-    }
-    world.add_consumer(topic);
-    world.run_for(1500);
-    let leader = world.leader().expect("all is well");
-    (world, leader, (leader + 1) % 3)
-}
 
 #[test]
 fn rule_4_a_wiped_node_is_readmitted_under_load_and_then_any_other_may_go() {

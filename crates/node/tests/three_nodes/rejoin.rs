@@ -7,7 +7,7 @@ use mortarmq_storage::Disk;
 
 use super::machine::{Crash, DATA_DIR, NodeOptions};
 use super::net::Shape;
-use super::setup::OPTIONS;
+use super::setup::{OPTIONS, loaded};
 use super::world::World;
 
 /// Checkpoints now and then, and a journal that goes on for a while behind them.
@@ -29,19 +29,6 @@ fn last_written(world: &World, node: usize, path: &Path) -> u64 {
 
 fn flip(world: &World, node: usize, path: &Path, offset: u64) {
     world.machines[node].disk.flip_bit(path, offset, 5).expect("inside the file");
-}
-
-/// A cluster under load, and a follower of it.
-fn loaded(seed: u64, options: NodeOptions) -> (World, usize, usize) {
-    let mut world = World::new(seed, options);
-    let topic = world.declare("orders", 2);
-    for id in 1..=2 {
-        world.add_producer(topic, id, 4000);
-    }
-    world.add_consumer(topic);
-    world.run_for(1500);
-    let leader = world.leader().expect("all is well");
-    (world, leader, (leader + 1) % 3)
 }
 
 fn is_rejoining(world: &World, node: usize) -> bool {

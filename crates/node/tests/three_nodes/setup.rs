@@ -23,6 +23,19 @@ pub(crate) const OPTIONS: NodeOptions = NodeOptions {
 pub(crate) const GROUP: &str = "\"lease_ms\":2000,\"session_ms\":3000,\"max_attempts\":0,\"retry_backoff_base_ms\":50,\
                                 \"retry_backoff_max_ms\":200";
 
+/// A cluster under load, its leader, and a follower of it.
+pub(crate) fn loaded(seed: u64, options: NodeOptions) -> (World, usize, usize) {
+    let mut world = World::new(seed, options);
+    let topic = world.declare("orders", 2);
+    for id in 1..=2 {
+        world.add_producer(topic, id, 4000);
+    }
+    world.add_consumer(topic);
+    world.run_for(1500);
+    let leader = world.leader().expect("all is well");
+    (world, leader, (leader + 1) % 3)
+}
+
 impl World {
     /// Waits for a leader.
     pub(crate) fn wait_for_leader(&mut self) -> usize {

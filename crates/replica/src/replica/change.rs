@@ -4,8 +4,7 @@
 //! may have committed a change of which the others that would elect somebody do not know yet that it is. Before they do, a leader whose disk
 //! is lost may leave nobody who can be elected; [`Replica::is_change_known`] says from when on that is over.
 
-use mortarmq_types::Epoch;
-use raft::eraftpb::{self, ConfChangeV2, EntryType, MessageType};
+use raft::eraftpb::{self, ConfChangeV2, EntryType};
 use thiserror::Error;
 
 use super::{ProposeError, Proposed, Replica};
@@ -50,15 +49,7 @@ impl Replica {
         }
         let mut entry = eraftpb::Entry { data: change.encode(), ..eraftpb::Entry::default() };
         entry.set_entry_type(EntryType::EntryConfChangeV2);
-        let mut message = eraftpb::Message { from: self.id(), ..eraftpb::Message::default() };
-        message.set_msg_type(MessageType::MsgPropose);
-        message.set_entries(vec![entry].into());
-        let result = self.raw.raft.step(message);
-        self.after_input();
-        match result {
-            Ok(()) => Ok(Proposed { log_index: self.last_log_index(), epoch: Epoch::new(self.raw.raft.term) }),
-            Err(_) => Err(ProposeError::Dropped.into()),
-        }
+        self.propose_entry(entry).map_err(ChangeError::from)
     }
 
     /// Whether a change could enter the log: the last one, and what a leader found in its log, is applied.

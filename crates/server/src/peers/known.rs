@@ -175,7 +175,7 @@ mod tests {
     #[test]
     fn what_is_sent_is_counted_for_each_node_and_goes_on_when_a_link_breaks() {
         let [one, other] = [NodeId::new(1), NodeId::new(2)];
-        let dial = |node| Dial { node, address: "b:7189".to_owned() };
+        let dial = |node| Dial { node, address: "b:7189".to_owned(), tls: None };
         let known = Known::new(card(1, 1), &[dial(one), dial(other)]);
         known.connected(one);
         known.sent(one, 100);
