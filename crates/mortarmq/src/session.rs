@@ -55,15 +55,17 @@ impl ServerArgs {
     }
 }
 
-/// Reads `HOST:PORT`. Whether there is such a host only a look-up tells.
+/// Reads `HOST:PORT`, or `HOST` for the usual port. Whether there is such a host only a look-up tells.
 ///
 /// # Errors
 /// A text for the user when it is something else.
 pub(crate) fn address(text: &str) -> Result<String, String> {
-    let is_address = text.rsplit_once(':').is_some_and(|(host, port)| {
-        !host.is_empty() && !host.contains('/') && !host.contains(char::is_whitespace) && port.parse::<u16>().is_ok()
-    });
-    if is_address { Ok(text.to_owned()) } else { Err("is not HOST:PORT, as in 127.0.0.1:7188".to_owned()) }
+    let is_host = |host: &str| !host.is_empty() && !host.contains('/') && !host.contains(char::is_whitespace);
+    match text.rsplit_once(':') {
+        Some((host, port)) if is_host(host) && port.parse::<u16>().is_ok() => Ok(text.to_owned()),
+        None if is_host(text) => Ok(format!("{text}:{DEFAULT_CLIENT_PORT}")),
+        Some(_) | None => Err("is not HOST:PORT, as in 127.0.0.1:7188".to_owned()),
+    }
 }
 
 /// Runs a command that asks one thing: whoever asked wants an answer soon, or to know that there is none.
@@ -194,16 +196,20 @@ fn by_outcome(outcome: Outcome, what: String, remedy: &str) -> Failure {
 /// A broker that restarts is back sooner.
 const QUESTION_LIMIT: Duration = Duration::from_secs(10);
 
+/// The port that commands take when they are told none.
+pub(crate) const DEFAULT_CLIENT_PORT: u16 = 7188;
+
 #[cfg(test)]
 mod tests {
     use super::address;
 
     #[test]
-    fn address_is_host_and_port() {
+    fn an_address_is_a_host_with_a_port_or_with_the_usual_one() {
         for text in ["127.0.0.1:7188", "localhost:1", "[::1]:7188", "broker-1.example.org:65535"] {
             assert_eq!(address(text).as_deref(), Ok(text));
         }
-        for text in ["", "127.0.0.1", ":7188", "host:", "host:65536", "host:-1", "http://host:7188", "a b:1"] {
+        assert_eq!(address("10.0.0.1").as_deref(), Ok("10.0.0.1:7188"));
+        for text in ["", "a b", "a/b", ":7188", "host:", "host:65536", "host:-1", "http://host:7188", "a b:1"] {
             assert!(address(text).is_err(), "{text}");
         }
     }

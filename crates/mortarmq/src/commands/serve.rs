@@ -16,7 +16,7 @@ use self::flags::Flags;
 use crate::commands::init::certificates::CA_FILE;
 use crate::errors::{Failure, chain};
 use crate::output::{grouped, shell_word};
-use crate::session::Stop;
+use crate::session::{self, Stop};
 
 /// Run a node
 ///
@@ -158,7 +158,7 @@ fn banner(config: &Config, running: &Running) -> String {
     let Addresses { client, ws, admin, peer } = running.addresses();
     let port = client.port();
     let server = match client.ip() {
-        _ if port == DEFAULT_CLIENT_PORT => String::new(),
+        _ if port == session::DEFAULT_CLIENT_PORT => String::new(),
         // Nobody can be told to connect to every address there is.
         ip if ip.is_unspecified() => format!(" --server localhost:{port}"),
         _ => format!(" --server {client}"),
@@ -221,5 +221,3 @@ fn access(config: &Config, client: SocketAddr) -> String {
 
 /// As a shell tells an end by SIGTERM.
 const EXIT_AT_ONCE: i32 = 143;
-/// The port that commands take when they are told none.
-const DEFAULT_CLIENT_PORT: u16 = 7188;
