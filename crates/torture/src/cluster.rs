@@ -146,6 +146,18 @@ impl Cluster {
         })
     }
 
+    /// Waits until all nodes run, one of them leads, and it hears the others and lacks nothing of what they are to have. Who leads, and
+    /// in which epoch.
+    pub(crate) fn until_whole(&mut self) -> Outcome<(usize, u64)> {
+        wait_for("all nodes follow the one that leads", PATIENCE, || {
+            self.check_alive()?;
+            let Some((leader, books)) = self.books_now() else { return Ok(None) };
+            let followers = self.operator.followers(&self.network.of(leader).admin).unwrap_or_default();
+            let is_whole = followers.len() == NODES - 1 && followers.iter().all(|follower| follower.is_near());
+            Ok((is_whole && self.up().len() == NODES).then_some((leader, books.epoch)))
+        })
+    }
+
     /// The nodes that run and are not paused.
     pub(crate) fn up(&self) -> Vec<usize> {
         let is_up = |node: &usize| self.nodes[*node].as_ref().is_some_and(|node| !node.is_paused());

@@ -25,6 +25,7 @@ mod scenario;
 mod tools;
 mod wait;
 
+pub mod measure;
 pub mod room;
 pub mod scenarios;
 pub mod table;

@@ -56,6 +56,35 @@ struct MemberTold {
     status: String,
 }
 
+/// What a node says of the others.
+#[derive(Clone, Debug, Deserialize)]
+struct BrokerTold {
+    #[serde(default)]
+    peers: Vec<PeerTold>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+struct PeerTold {
+    replication: Option<Follower>,
+}
+
+/// How a node follows, as the one that leads tells it.
+#[derive(Clone, Debug, Deserialize)]
+pub(crate) struct Follower {
+    state: String,
+    lag_entries: u64,
+    silent_ms: Option<u64>,
+}
+
+impl Follower {
+    /// Whether it was just heard and has nearly all of the log.
+    pub(crate) fn is_near(&self) -> bool {
+        self.state == "current"
+            && self.lag_entries <= NEAR_ENTRIES
+            && self.silent_ms.is_some_and(|silent_ms| silent_ms < NEAR_MS)
+    }
+}
+
 /// What a group promises.
 #[derive(Clone, Debug, Deserialize)]
 pub(crate) struct GroupTold {
@@ -105,6 +134,12 @@ impl Operator {
         self.get::<LeaderTold>(admin, "/v1/cluster/leader")?.leader_id
     }
 
+    /// How the others follow, by the node that leads.
+    pub(crate) fn followers(&self, admin: &str) -> Option<Vec<Follower>> {
+        let told: BrokerTold = self.get(admin, "/v1/broker")?;
+        Some(told.peers.into_iter().filter_map(|peer| peer.replication).collect())
+    }
+
     /// The books as a node tells them, of its own or the leader's; nothing if there is no majority to ask, or no answer.
     pub(crate) fn books(&self, admin: &str) -> Option<Books> {
         self.get(admin, "/v1/balance")
@@ -136,5 +171,9 @@ impl Operator {
     }
 }
 
+/// What is on its way while somebody publishes.
+const NEAR_ENTRIES: u64 = 100;
+/// Several heartbeats.
+const NEAR_MS: u64 = 500;
 /// Shorter than the pauses of most scenarios.
 const ANSWER_LIMIT: Duration = Duration::from_millis(800);

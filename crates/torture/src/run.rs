@@ -1,6 +1,7 @@
 //! One run of a scenario: the cluster under its load, and the verbs that scenarios are written in.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use mortarmq_history::Fault;
@@ -9,7 +10,7 @@ use crate::chance::Chance;
 use crate::cluster::{Cluster, PATIENCE};
 use crate::disk::Disk;
 use crate::failure::{Failure, Outcome, ensure};
-use crate::load::{Load, Tally};
+use crate::load::{Answers, Failover, Load, Tally};
 use crate::network::NODES;
 use crate::wait::{pass, wait_for};
 
@@ -284,6 +285,31 @@ impl Run {
         self.out.push(node);
     }
 
+    /// Waits until all nodes follow the one that leads; it, and its epoch.
+    pub(crate) fn until_whole(&mut self) -> Outcome<(usize, u64)> {
+        self.load.check_alive()?;
+        self.cluster.until_whole()
+    }
+
+    /// Kills the node that leads a whole cluster, some milliseconds after it was whole, and measures how long nobody is answered.
+    pub(crate) fn kill_leader_measured(&mut self) -> Outcome<Failover> {
+        self.until_whole()?;
+        let answers: Arc<Answers> = self.load.begin_probes();
+        self.until("every probe is answered", |_| answers.has_all())?;
+        let wait = self.chance.ms(0, MOMENTS_MS);
+        self.lasts(wait)?;
+        let (leader, epoch) = self.until_whole()?;
+        let killed = Instant::now();
+        self.kill(leader)?;
+        let failover = wait_for("every probe is answered again", PATIENCE, || {
+            self.check_alive()?;
+            Ok(answers.failover(epoch, killed))
+        })?;
+        self.back(leader)?;
+        self.load.end_probes()?;
+        Ok(failover)
+    }
+
     /// Choices of the run.
     pub(crate) const fn chance(&mut self) -> &mut Chance {
         &mut self.chance
@@ -384,5 +410,7 @@ pub(crate) fn broken(what: impl Into<String>) -> Failure {
 
 /// So many confirmed publishes are proof enough that the cluster goes on.
 const WORK: u64 = 100;
+/// So long after the cluster is whole a measured failure comes at the latest: at any moment of a heartbeat and a batch.
+const MOMENTS_MS: u64 = 200;
 /// Longer than a publish waits for a majority before it is answered.
 const QUIET: Duration = Duration::from_millis(1_500);

@@ -3,6 +3,7 @@
 mod consume;
 mod drain;
 mod mortal;
+mod probe;
 mod produce;
 mod scrape;
 mod site;
@@ -24,6 +25,8 @@ use crate::network::Addresses;
 use crate::operator::{Books, GroupTold, Operator};
 use crate::wait::wait_for;
 use mortal::Mortals;
+use probe::Probes;
+pub(crate) use probe::{Answers, Failover};
 pub(crate) use site::Phase;
 use site::{GROUPS, Site, TOPIC};
 pub use tally::Counts;
@@ -35,6 +38,7 @@ pub(crate) struct Load {
     producers: JoinSet<Result<(), String>>,
     consumers: JoinSet<Result<(), String>>,
     mortals: Mortals,
+    probes: Option<Probes>,
     scrapes: Option<JoinHandle<()>>,
     site: Site,
     runtime: Option<Runtime>,
@@ -80,7 +84,8 @@ impl Load {
             move || scrape::run(&site, &operator)
         });
         let scrapes = Some(scrapes.map_err(machine("no thread for scrapes"))?);
-        Ok(Self { producers, consumers, mortals, scrapes, site, runtime: Some(runtime), bulks: 0 })
+        let probes = None;
+        Ok(Self { producers, consumers, mortals, probes, scrapes, site, runtime: Some(runtime), bulks: 0 })
     }
 
     /// What was seen so far.
@@ -103,6 +108,21 @@ impl Load {
             Some(Ok(Err(why))) => Err(Failure::Broken(why)),
             Some(_) | None => Ok(()),
         }
+    }
+
+    /// Lets producers begin that wait for each answer, one at each node; what they were answered.
+    pub(crate) fn begin_probes(&mut self) -> Arc<Answers> {
+        let _entered = self.runtime.as_ref().expect("there until the drop").enter();
+        let probes = Probes::begin(&self.site);
+        let answers = Arc::clone(&probes.answers);
+        self.probes = Some(probes);
+        answers
+    }
+
+    /// Ends them, once each has its last answer.
+    pub(crate) fn end_probes(&mut self) -> Outcome {
+        let (Some(probes), Some(runtime)) = (self.probes.take(), &self.runtime) else { return Ok(()) };
+        within(runtime, "every probe is answered", probes.end())?.map_err(Failure::Broken)
     }
 
     /// Publishes so many large messages, and waits until they are confirmed.

@@ -64,8 +64,18 @@ impl Site {
     /// Opens a connection whose work is recorded under a name, and goes on until there is one. `first` says which node is tried
     /// first.
     pub(crate) async fn connect(&self, name: &str, first: usize) -> Client {
+        self.connect_with(self.options(name, first)).await
+    }
+
+    /// As [`Self::connect`], for one who notices at once when a node takes it again.
+    pub(crate) async fn connect_eagerly(&self, name: &str, first: usize) -> Client {
+        let reconnect = ReconnectOptions { initial_ms: 1, max_ms: 2, give_up_after: None };
+        self.connect_with(ClientOptions { reconnect, ..self.options(name, first) }).await
+    }
+
+    async fn connect_with(&self, options: ClientOptions) -> Client {
         loop {
-            if let Ok(client) = Client::connect(self.options(name, first)).await {
+            if let Ok(client) = Client::connect(options.clone()).await {
                 return client;
             }
             tokio::time::sleep(BETWEEN_CONNECTS).await;
