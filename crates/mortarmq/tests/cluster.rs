@@ -11,6 +11,7 @@ mod support;
 #[path = "cluster/tls.rs"]
 mod tls;
 
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io::Write;
 use std::net::{TcpListener, TcpStream};
 use std::path::Path;
@@ -34,6 +35,16 @@ struct Cluster {
     tls: [Vec<String>; 3],
 }
 
+/// Ports for three nodes. None of those that the system gives to whoever asks for any: another process could have it before its node
+/// listens, or while that is down.
+fn free_ports() -> [u16; 3] {
+    let begin = RandomState::new().build_hasher().finish() % 10_000;
+    let drawn = (0..10_000).map(|step| u16::try_from(20_000 + (begin + step) % 10_000).expect("below 30,000"));
+    let mut listeners = drawn.filter_map(|port| TcpListener::bind(("127.0.0.1", port)).ok());
+    let held = [(); 3].map(|()| listeners.next().expect("a free port"));
+    held.each_ref().map(|listener| listener.local_addr().expect("bound").port())
+}
+
 impl Cluster {
     fn start() -> Self {
         Self::start_with(&[])
@@ -49,9 +60,7 @@ impl Cluster {
     }
 
     fn begin(more: &'static [&'static str], issue: impl Fn(&Path, &str) -> Vec<String>) -> Self {
-        let listeners = [(); 3].map(|()| TcpListener::bind("127.0.0.1:0").expect("a free port"));
-        let ports = listeners.each_ref().map(|listener| listener.local_addr().expect("bound").port());
-        drop(listeners);
+        let ports = free_ports();
         let folder = tempfile::tempdir().expect("a folder");
         let tls = [0, 1, 2].map(|node| issue(folder.path(), &format!("node{node}")));
         let mut cluster = Self { nodes: Vec::new(), ports, folder, more, tls };

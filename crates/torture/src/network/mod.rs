@@ -3,6 +3,8 @@
 mod relays;
 mod spaces;
 
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::io::ErrorKind;
 use std::net::TcpListener;
 use std::process::Command;
 use std::time::Duration;
@@ -147,12 +149,18 @@ fn unbreakable() -> Failure {
     Failure::Broken("the scenario breaks links of another kind than it asked for".to_owned())
 }
 
-/// Three free ports for each node. They stay the node's over its restarts.
+/// Three free ports for each node. They stay the node's over its restarts, so none is one of those that the system gives to whoever
+/// connects: a client could have it while the node is down.
 fn free_addresses() -> Outcome<Vec<Addresses>> {
     let failed = || machine("no free port");
+    let begin = RandomState::new().build_hasher().finish() % PORTS;
+    let drawn = (0..PORTS).filter_map(|step| u16::try_from(FIRST_PORT + (begin + step) % PORTS).ok());
     // All are held until the last is found, so that none is given twice.
     let listeners: Vec<TcpListener> =
-        (0..NODES * 3).map(|_| TcpListener::bind("127.0.0.1:0")).collect::<Result<_, _>>().map_err(failed())?;
+        drawn.filter_map(|port| TcpListener::bind(("127.0.0.1", port)).ok()).take(NODES * 3).collect();
+    if listeners.len() < NODES * 3 {
+        return Err(failed()(ErrorKind::AddrInUse.into()));
+    }
     let found: Vec<String> = listeners
         .iter()
         .map(|listener| listener.local_addr().map(|address| address.to_string()))
@@ -164,3 +172,7 @@ fn free_addresses() -> Outcome<Vec<Addresses>> {
     });
     Ok(addresses.collect())
 }
+
+/// Where most systems have neither services nor ports that they give to whoever connects.
+const FIRST_PORT: u64 = 20_000;
+const PORTS: u64 = 10_000;
