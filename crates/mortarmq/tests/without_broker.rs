@@ -22,7 +22,7 @@ fn arguments_that_cannot_be_sent_are_exit_code_2() {
         &["sub", "orders"],
         &["sub", "orders", "--group", "g", "--workers", "2"],
         &["pub", "orders", "x", "--server", "http://127.0.0.1:7188"],
-        &["topics", "list", "--server", "127.0.0.1"],
+        &["topics", "list", "--server", "127.0.0.1:none"],
         &["trace", "orders", "zero", "1"],
         &["trace", "orders", "0", "0"],
         &["balance", "--admin", "https://127.0.0.1:7190"],
