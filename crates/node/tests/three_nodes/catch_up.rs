@@ -7,7 +7,7 @@ use mortarmq_storage::Disk;
 
 use super::machine::{Crash, NodeOptions};
 use super::net::Shape;
-use super::setup::OPTIONS;
+use super::setup::{OPTIONS, loaded_for};
 use super::world::{Event, World};
 
 /// Little log in memory and in the journal: whoever is away for a second needs files.
@@ -15,15 +15,7 @@ const LITTLE: NodeOptions = NodeOptions { peer_lag_bytes: 20_000, journal_keep_b
 
 /// A cluster under load, with a follower that was cut off for a while.
 fn behind(seed: u64, options: NodeOptions) -> (World, usize, usize) {
-    let mut world = World::new(seed, options);
-    let topic = world.declare("orders", 2);
-    for id in 1..=2 {
-        world.add_producer(topic, id, 4000);
-    }
-    world.add_consumer(topic);
-    world.run_for(500);
-    let leader = world.leader().expect("all is well");
-    let behind = (leader + 1) % options.nodes;
+    let (mut world, leader, behind) = loaded_for(seed, options, 500);
     world.net.cut(Shape::Alone(behind));
     world.run_for(2000);
     (world, leader, behind)

@@ -25,15 +25,20 @@ pub(crate) const GROUP: &str = "\"lease_ms\":2000,\"session_ms\":3000,\"max_atte
 
 /// A cluster under load, its leader, and a follower of it.
 pub(crate) fn loaded(seed: u64, options: NodeOptions) -> (World, usize, usize) {
+    loaded_for(seed, options, 1500)
+}
+
+/// As [`loaded`], after so many milliseconds.
+pub(crate) fn loaded_for(seed: u64, options: NodeOptions, ms: u64) -> (World, usize, usize) {
     let mut world = World::new(seed, options);
     let topic = world.declare("orders", 2);
     for id in 1..=2 {
         world.add_producer(topic, id, 4000);
     }
     world.add_consumer(topic);
-    world.run_for(1500);
+    world.run_for(ms);
     let leader = world.leader().expect("all is well");
-    (world, leader, (leader + 1) % 3)
+    (world, leader, (leader + 1) % options.nodes)
 }
 
 impl World {

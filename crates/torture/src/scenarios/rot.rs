@@ -131,14 +131,19 @@ fn rot(run: &mut Run, rot: &Rot) -> Outcome {
             run.back(node)?;
             run.says_itself(node, says)?;
             run.goes_on()?;
-            let third = run.cast()?.followers.into_iter().find(|third| *third != node);
-            let third = third.ok_or_else(|| broken("of two followers one is not this one"))?;
-            run.kill(third)?;
-            run.goes_on()?;
-            run.back(third)?;
+            goes_on_with(run, node)?;
         }
     }
     run.goes_on()
+}
+
+/// The other follower is killed, and comes back: meanwhile nothing is confirmed without the word of this one.
+fn goes_on_with(run: &mut Run, node: usize) -> Outcome {
+    let third = run.cast()?.followers.into_iter().find(|third| *third != node);
+    let third = third.ok_or_else(|| broken("of two followers one is not this one"))?;
+    run.kill(third)?;
+    run.goes_on()?;
+    run.back(third)
 }
 
 fn wiped_disk(run: &mut Run) -> Outcome {
@@ -151,11 +156,7 @@ fn wiped_disk(run: &mut Run) -> Outcome {
     run.goes_on()?;
     run.readmit(node)?;
     run.goes_on()?;
-    let third = run.cast()?.followers.into_iter().find(|third| *third != node);
-    let third = third.ok_or_else(|| broken("of two followers one is not this one"))?;
-    run.kill(third)?;
-    run.goes_on()?;
-    run.back(third)?;
+    goes_on_with(run, node)?;
     run.goes_on()
 }
 

@@ -271,23 +271,8 @@ pub(super) const COLUMNS: &[&str] = &[
     "p50_of_single_pct",
 ];
 
-/// For people.
-pub(super) const SHORT_COLUMNS: &[&str] = &[
-    "phase",
-    "load",
-    "a second",
-    "spread",
-    "answered in ms (p50 / p99 / p99.9)",
-    "delivered in ms (p50 / p99 / p99.9)",
-    "slowest second",
-    "of echo",
-    "of commit",
-    "p50 to commit",
-    "delivery to commit",
-    "CPU us/message",
-    "commit CPU us/message",
-    "peak MiB",
-];
+/// For people: all but what only several nodes have.
+pub(super) const SHORT_COLUMNS: &[&str] = CLUSTER_COLUMNS.split_at(CLUSTER_COLUMNS.len() - OF_SEVERAL).0;
 
 /// For people, of a broker of several nodes.
 pub(super) const CLUSTER_COLUMNS: &[&str] = &[
@@ -309,6 +294,9 @@ pub(super) const CLUSTER_COLUMNS: &[&str] = &[
     "p50 to one node",
     "sent between nodes",
 ];
+
+/// How many of these only several nodes have.
+const OF_SEVERAL: usize = 3;
 
 #[cfg(test)]
 mod tests;
